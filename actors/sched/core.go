@@ -1,0 +1,303 @@
+// Package sched decides what the next step computes: continuous batching,
+// chunked prefill under a time budget, paged KV blocks, a prefix cache and
+// preemption by recompute. It is a pure state machine: no clock, no goroutine, no
+// randomness. The same calls give the same plans, so a run can be replayed from
+// its log.
+//
+// The protocol with the device's owner is: Next proposes a plan that follows the
+// running step and commits nothing; Publish says that it is the one on offer;
+// when the running step k ends, Done(k) takes its tokens, and Bound(k+1) commits
+// what the plan that really runs has named. See docs/adr/0003-late-binding.md.
+package sched
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config sizes the scheduler. All fields must be positive unless said.
+type Config struct {
+	// BlockSize is the tokens in a KV block, NumBlocks the blocks of the pool.
+	BlockSize, NumBlocks int
+	// MaxSeqs is the number of sequences that may run at once.
+	MaxSeqs int
+	// MaxBatchedTokens bounds the tokens of one step.
+	MaxBatchedTokens int
+	// MaxModelLen bounds prompt plus output of a sequence, in tokens. The pool
+	// holds at least that many.
+	MaxModelLen int
+	// PrefixCache switches the prefix cache on.
+	PrefixCache bool
+	// PrefillChunk bounds a prefill chunk's time while a stream would wait; 0
+	// means one decode step, at least MinChunk.
+	PrefillChunk time.Duration
+	// Epoch is the pipeline's incarnation.
+	Epoch uint64
+}
+
+// Fixed limits of the scheduler; each has a test.
+const (
+	// MinChunk is the least time a prefill chunk gets while a stream would wait:
+	// below some 10 ms a chunk's fixed cost outweighs its work.
+	MinChunk = 10 * time.Millisecond
+	// IdleChunk bounds a chunk when nobody streams. It is the longest wait of a
+	// newcomer on an idle server.
+	IdleChunk = 50 * time.Millisecond
+	// MaxBypass is how many sequences may overtake one that waits for blocks.
+	MaxBypass = 16
+	// PromptLogitRows bounds the rows of a chunk whose prompt logits are wanted:
+	// each is a whole vocabulary of floats.
+	PromptLogitRows = 64
+	// minPrefill is the number of prompt tokens that a step takes whatever the
+	// cost model says, so that prefill always advances.
+	minPrefill = 8
+)
+
+// Sequence is what Admit brings.
+type Sequence struct {
+	// ID names it; never 0.
+	ID SeqID
+	// Group ties siblings with one prompt (n > 1); 0 means none.
+	Group uint64
+	// Prompt holds its token ids, [1, MaxModelLen). Not modified.
+	Prompt []int32
+	// Hashes holds HashBlock of each full block of Prompt.
+	Hashes []uint64
+	// Limits end its output.
+	Limits *Limits
+	// PromptLogits asks for the logits of every prompt position.
+	PromptLogits bool
+	// Params is handed through to the rows.
+	Params any
+}
+
+// seq is the scheduler's view of a sequence.
+type seq struct {
+	Sequence
+	tokens    []int32 // prompt and committed output
+	promptLen int
+	generated int
+	// computed counts positions in the cache, those of the running step included.
+	computed int
+	blocks   []blockIdx
+	// published counts blocks offered to the prefix index, parent is the id
+	// under which the next one is found; 0 after a block that could not be.
+	published int
+	parent    uint64
+	broken    bool // the chain of published blocks has a gap
+	hits      int  // blocks held from the index: not its own
+
+	running  bool
+	ended    bool   // finished, stopped or aborted: waits for its blocks' release
+	step     StepID // last bound step that holds it
+	row      int    // its row there
+	plan     uint64 // version of the last published plan that holds it
+	order    uint64 // age: smaller is older
+	bypassed int    // sequences that overtook it
+	firstRun bool   // it was bound at least once
+	hashes   []uint64
+}
+
+// remaining returns the known tokens that are not computed yet.
+func (s *seq) remaining() int { return len(s.tokens) - s.computed }
+
+// Stats are counters and gauges of the scheduler.
+type Stats struct {
+	// Waiting and Running count sequences; Blocked those that wait because
+	// blocks or slots are short.
+	Waiting, Running int
+	// FreeBlocks counts blocks without a holder, CachedBlocks those of them that
+	// hold a prefix, TotalBlocks the pool.
+	FreeBlocks, CachedBlocks, TotalBlocks int
+	// PrefixQueries and PrefixHits count prompt tokens looked up and found, once
+	// per sequence.
+	PrefixQueries, PrefixHits int64
+	// Preemptions counts sequences that lost their blocks.
+	Preemptions int64
+	// PromptTokens counts prompt tokens of sequences that were scheduled.
+	PromptTokens int64
+}
+
+// Core is the scheduler. It is owned by one goroutine.
+type Core struct {
+	cfg  Config
+	pool *blockPool
+	cost costModel
+
+	seqs    map[SeqID]*seq
+	waiting []*seq // in order of service
+	running []*seq // oldest first
+	dying   []*seq // ended, their blocks still held
+
+	lastStep StepID   // last step that was bound
+	inFlight *Plan    // the bound plan of lastStep while it runs
+	bound    []bool   // its rows that run
+	results  []Result // of the last step that ended, for the rows that continue it
+	proposed *Plan    // on offer, perhaps taken
+	version  uint64
+	nextAge  uint64
+	groups   map[uint64]*group
+	stats    Stats
+	released []SeqID
+}
+
+// group is a set of siblings that share a prompt.
+type group struct {
+	leader  SeqID
+	ready   bool // the leader's prompt is published, or it is gone
+	members int
+}
+
+// New returns a scheduler. It fails if cfg cannot work.
+func New(cfg Config) (*Core, error) {
+	for _, f := range []struct {
+		name string
+		v    int
+	}{
+		{"block size", cfg.BlockSize}, {"number of blocks", cfg.NumBlocks}, {"max sequences", cfg.MaxSeqs},
+		{"max batched tokens", cfg.MaxBatchedTokens}, {"max model length", cfg.MaxModelLen},
+	} {
+		if f.v <= 0 {
+			return nil, fmt.Errorf("sched: %s is %d, must be positive", f.name, f.v)
+		}
+	}
+	if have := cfg.NumBlocks * cfg.BlockSize; have < cfg.MaxModelLen {
+		return nil, fmt.Errorf("sched: %d blocks of %d hold %d tokens, less than the model length %d",
+			cfg.NumBlocks, cfg.BlockSize, have, cfg.MaxModelLen)
+	}
+	if cfg.MaxBatchedTokens < cfg.MaxSeqs {
+		return nil, fmt.Errorf("sched: %d batched tokens cannot hold %d sequences", cfg.MaxBatchedTokens, cfg.MaxSeqs)
+	}
+	return &Core{
+		cfg: cfg, pool: newBlockPool(cfg.NumBlocks, cfg.BlockSize), cost: newCostModel(),
+		seqs: map[SeqID]*seq{}, groups: map[uint64]*group{},
+	}, nil
+}
+
+// Admit takes a sequence into the waiting queue. An id that is known already is
+// ignored: Admit is idempotent. Errors name what does not fit.
+func (c *Core) Admit(s Sequence) error {
+	if c.seqs[s.ID] != nil {
+		return nil
+	}
+	switch n := len(s.Prompt); {
+	case n == 0:
+		return fmt.Errorf("sched: admit %d: empty prompt", s.ID)
+	case n > c.cfg.MaxModelLen || n == c.cfg.MaxModelLen && s.Limits.MaxTokens > 0:
+		return fmt.Errorf("sched: admit %d: prompt has %d tokens, limit %d", s.ID, n, c.cfg.MaxModelLen)
+	}
+	if n := len(s.Prompt) + s.Limits.MaxTokens; n > c.cfg.MaxModelLen {
+		return fmt.Errorf("sched: admit %d: prompt and output may reach %d tokens, limit %d", s.ID, n, c.cfg.MaxModelLen)
+	}
+	c.nextAge++
+	q := &seq{
+		Sequence: s, tokens: s.Prompt[:len(s.Prompt):len(s.Prompt)], promptLen: len(s.Prompt),
+		order: c.nextAge, hashes: s.Hashes[:len(s.Hashes):len(s.Hashes)],
+	}
+	c.seqs[s.ID] = q
+	c.waiting = append(c.waiting, q)
+	if s.Group != 0 {
+		g := c.groups[s.Group]
+		if g == nil {
+			g = &group{leader: s.ID, ready: !c.cfg.PrefixCache || len(s.Prompt) <= c.cfg.BlockSize}
+			c.groups[s.Group] = g
+		}
+		g.members++
+	}
+	return nil
+}
+
+// Abort ends a sequence. Its row of a step that runs is computed to the end, its
+// blocks are freed when no bound or offered plan holds it. Unknown ids are
+// ignored.
+func (c *Core) Abort(id SeqID) {
+	if s := c.seqs[id]; s != nil && !s.ended {
+		c.end(s)
+		c.sweep()
+	}
+}
+
+// Stopped ends a sequence whose stop string the Detokenizer found.
+func (c *Core) Stopped(id SeqID) { c.Abort(id) }
+
+// end moves a sequence to the dying ones.
+func (c *Core) end(s *seq) {
+	s.ended = true
+	if s.running {
+		c.running = without(c.running, s)
+	} else {
+		c.waiting = without(c.waiting, s)
+	}
+	c.dying = append(c.dying, s)
+	if g := c.groups[s.Group]; s.Group != 0 && g != nil {
+		if g.leader == s.ID {
+			g.ready = true
+		}
+		if g.members--; g.members == 0 {
+			delete(c.groups, s.Group)
+		}
+	}
+}
+
+// sweep frees the dying sequences that neither the running step nor the plan on
+// offer holds.
+func (c *Core) sweep() {
+	kept := c.dying[:0]
+	for _, s := range c.dying {
+		inStep := c.inFlight != nil && s.step == c.lastStep
+		inOffer := c.proposed != nil && s.plan == c.proposed.Version
+		if inStep || inOffer {
+			kept = append(kept, s)
+			continue
+		}
+		c.pool.release(s.blocks)
+		s.blocks = nil
+		delete(c.seqs, s.ID)
+		c.released = append(c.released, s.ID)
+	}
+	clear(c.dying[len(kept):])
+	c.dying = kept
+}
+
+// Released returns the sequences whose entry and blocks are gone since the last
+// call: their places are free.
+func (c *Core) Released() []SeqID {
+	r := c.released
+	c.released = nil
+	return r
+}
+
+// Stats returns the scheduler's counters.
+func (c *Core) Stats() Stats {
+	st := c.stats
+	st.Waiting, st.Running = len(c.waiting), len(c.running)
+	st.FreeBlocks, st.TotalBlocks = c.pool.free, c.cfg.NumBlocks
+	st.CachedBlocks = len(c.pool.index)
+	return st
+}
+
+// Idle reports whether no sequence is known.
+func (c *Core) Idle() bool { return len(c.seqs) == 0 }
+
+// InFlight returns the step that runs, or 0.
+func (c *Core) InFlight() StepID {
+	if c.inFlight == nil {
+		return 0
+	}
+	return c.lastStep
+}
+
+// Predict returns the expected length of a plan's step.
+func (c *Core) Predict(p *Plan) time.Duration { return c.cost.predict(loadOf(p)) }
+
+// without removes s from list, keeping order.
+func without(list []*seq, s *seq) []*seq {
+	for i := range list {
+		if list[i] == s {
+			copy(list[i:], list[i+1:])
+			list[len(list)-1] = nil
+			return list[:len(list)-1]
+		}
+	}
+	return list
+}

@@ -1,0 +1,208 @@
+package waybill
+
+import (
+	"math"
+	"strconv"
+)
+
+// notReached marks a part that has no value.
+const notReached = math.MinInt64
+
+// Split is a waybill cut into parts, in whole microseconds. A part that was not
+// reached is absent (Has reports false), never zero.
+type Split struct {
+	parts [numParts]int64
+	// Reason is how the sequence ended.
+	Reason Reason
+}
+
+// Part names a difference of milestones.
+type Part int
+
+// The parts of a request's time, in the order of the dump line.
+const (
+	Intake   Part = iota // arrived → queued
+	Queue                // queued → scheduled
+	Prefill              // scheduled → first token
+	Decode               // first token → last token
+	E2E                  // arrived → last byte
+	Egress               // first token → first byte
+	TTFT                 // arrived → first byte
+	Tail                 // last token → last byte
+	Wait                 // tokenized → scheduled
+	Receive              // arrived → received
+	Decoding             // received → decoded
+	Reserve              // decoded → reserved
+	Render               // reserved → rendered
+	Tokenize             // rendered → tokenized
+	Hop                  // tokenized → queued
+	numParts
+)
+
+var partNames = [numParts]string{
+	"intake", "queued", "prefill", "decode", "e2e", "egress", "ttft", "tail", "wait",
+	"receive", "decode_json", "reserve", "render", "tokenize", "hop",
+}
+
+// String returns the part's name as it stands in the dump line and in metrics.
+func (p Part) String() string { return partNames[p] }
+
+// Parts returns all parts in order.
+func Parts() []Part {
+	out := make([]Part, numParts)
+	for i := range out {
+		out[i] = Part(i)
+	}
+	return out
+}
+
+// Has reports whether part p was reached.
+func (s *Split) Has(p Part) bool { return s.parts[p] != notReached }
+
+// Micros returns part p in microseconds; only if Has(p).
+func (s *Split) Micros(p Part) int64 { return s.parts[p] }
+
+// Seconds returns part p in seconds; only if Has(p).
+func (s *Split) Seconds(p Part) float64 { return float64(s.parts[p]) / 1e6 }
+
+// Split cuts a finished waybill. Stamps are rounded to whole microseconds before
+// differences are taken, so sums of parts are exact:
+//
+//	ttft = intake + queued + prefill + egress
+//	e2e  = intake + queued + prefill + decode + tail
+//
+// An aborted or failed sequence is cut at Ended: the phase it ended in gets the
+// rest, later ones are absent, so its e2e still is the sum of its parts.
+func (w *Waybill) Split() Split {
+	s := Split{Reason: w.Reason()}
+	for i := range s.parts {
+		s.parts[i] = notReached
+	}
+	at := w.micros()
+	if s.Reason == Abort || s.Reason == Error || s.Reason == Running {
+		w.cut(&s, at)
+		return s
+	}
+	diff := func(p Part, from, to Milestone) {
+		if at[from] != 0 && at[to] != 0 {
+			s.parts[p] = at[to] - at[from]
+		}
+	}
+	diff(Intake, Arrived, Queued)
+	diff(Queue, Queued, Scheduled)
+	diff(Prefill, Scheduled, FirstToken)
+	diff(Decode, FirstToken, LastToken)
+	diff(Tail, LastToken, LastByte)
+	diff(E2E, Arrived, LastByte)
+	if w.Stream {
+		diff(Egress, FirstToken, FirstByte)
+		diff(TTFT, Arrived, FirstByte)
+	}
+	s.intakeParts(at)
+	return s
+}
+
+// micros returns the stamps in whole microseconds, 0 where not reached.
+func (w *Waybill) micros() (at [NumMilestones]int64) {
+	for m := range at {
+		if ns := w.At(Milestone(m)); ns != 0 {
+			at[m] = max((ns+500)/1000, 1)
+		}
+	}
+	return at
+}
+
+// intakeParts fills the parts of intake and the wait.
+func (s *Split) intakeParts(at [NumMilestones]int64) {
+	for _, p := range [...]struct {
+		p        Part
+		from, to Milestone
+	}{
+		{Receive, Arrived, Received}, {Decoding, Received, Decoded}, {Reserve, Decoded, Reserved},
+		{Render, Reserved, Rendered}, {Tokenize, Rendered, Tokenized}, {Hop, Tokenized, Queued},
+		{Wait, Tokenized, Scheduled},
+	} {
+		if at[p.from] != 0 && at[p.to] != 0 {
+			s.parts[p.p] = at[p.to] - at[p.from]
+		}
+	}
+}
+
+// cut fills the parts of a sequence that did not reach its ordinary end.
+func (w *Waybill) cut(s *Split, at [NumMilestones]int64) {
+	end := at[Ended]
+	if end == 0 || at[Arrived] == 0 {
+		return
+	}
+	s.parts[E2E] = end - at[Arrived]
+	from := at[Arrived]
+	for _, p := range [...]struct {
+		p  Part
+		to Milestone
+	}{{Intake, Queued}, {Queue, Scheduled}, {Prefill, FirstToken}, {Decode, NumMilestones}} {
+		if p.to < NumMilestones && at[p.to] != 0 && at[p.to] <= end {
+			s.parts[p.p] = at[p.to] - from
+			from = at[p.to]
+			continue
+		}
+		s.parts[p.p] = end - from
+		break
+	}
+	if w.Stream && s.Has(Decode) && at[FirstByte] != 0 && at[FirstByte] <= end {
+		s.parts[Egress] = at[FirstByte] - at[FirstToken]
+		s.parts[TTFT] = at[FirstByte] - at[Arrived]
+	}
+	for m := range at {
+		if at[m] > end {
+			at[m] = 0
+		}
+	}
+	s.intakeParts(at)
+}
+
+// dumpParts are the parts of the dump line, in its order.
+var dumpParts = [...]Part{Intake, Queue, Prefill, Decode, E2E, Egress, TTFT, Tail}
+
+// AppendDump appends the waybill's line for VT_TTFT_DUMP=1, with its newline.
+// Times are in milliseconds with three decimals; parts not reached are left out.
+func (w *Waybill) AppendDump(dst []byte) []byte {
+	s := w.Split()
+	dst = append(dst, "TTFTSPLIT rid="...)
+	dst = append(dst, w.RID...)
+	for _, p := range dumpParts {
+		if s.Has(p) {
+			dst = append(dst, ' ')
+			dst = append(dst, p.String()...)
+			dst = append(dst, '=')
+			dst = appendMillis(dst, s.parts[p])
+		}
+	}
+	count := func(name string, n int64) {
+		dst = append(dst, ' ')
+		dst = append(dst, name...)
+		dst = append(dst, '=')
+		dst = strconv.AppendInt(dst, n, 10)
+	}
+	count("prompt", w.PromptTokens.Load())
+	count("cached", w.CachedTokens.Load())
+	count("out", w.OutputTokens.Load())
+	count("steps_waited", w.StepsWaited.Load())
+	if k := w.KernelNs.Load(); k >= 0 {
+		dst = append(dst, " kernel="...)
+		dst = appendMillis(dst, (k+500)/1000)
+	}
+	dst = append(dst, " reason="...)
+	dst = append(dst, s.Reason.String()...)
+	return append(dst, '\n')
+}
+
+// appendMillis appends us microseconds as milliseconds with three decimals.
+func appendMillis(dst []byte, us int64) []byte {
+	if us < 0 {
+		dst = append(dst, '-')
+		us = -us
+	}
+	dst = strconv.AppendInt(dst, us/1000, 10)
+	f := us % 1000
+	return append(dst, '.', byte('0'+f/100), byte('0'+f/10%10), byte('0'+f%10))
+}
