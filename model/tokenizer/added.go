@@ -1,0 +1,197 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// addedToken is a token that is found in the text before anything else happens to it.
+type addedToken struct {
+	id   int32
+	text string
+	// The flags of tokenizer.json. lstrip and rstrip: white space on that side belongs to the token.
+	// singleWord: no letter, number or underscore next to it. normalized: compared after normalization; a
+	// match is refused if normalization would join its last character with the next one.
+	lstrip, rstrip, singleWord, normalized bool
+}
+
+// trie finds added tokens by their bytes.
+type trie struct {
+	root [256]int32       // child of the root, 0: none
+	next map[uint64]int32 // node<<8 | byte → child
+	end  []int32          // by node: index in Tokenizer.added, or -1
+}
+
+func newTrie() *trie { return &trie{next: map[uint64]int32{}, end: []int32{-1}} }
+
+// insert adds a token; of two with one text the first stays.
+func (t *trie) insert(text string, token int32) {
+	node := int32(0)
+	for i := range len(text) {
+		child := t.child(node, text[i])
+		if child == 0 {
+			child = int32(len(t.end))
+			t.end = append(t.end, -1)
+			if node == 0 {
+				t.root[text[i]] = child
+			} else {
+				t.next[uint64(node)<<8|uint64(text[i])] = child
+			}
+		}
+		node = child
+	}
+	if node != 0 && t.end[node] < 0 {
+		t.end[node] = token
+	}
+}
+
+func (t *trie) child(node int32, b byte) int32 {
+	if node == 0 {
+		return t.root[b]
+	}
+	return t.next[uint64(node)<<8|uint64(b)]
+}
+
+// seekPhase is what a seeker does between two calls.
+type seekPhase uint8
+
+const (
+	seekScan  seekPhase = iota
+	seekLeft            // taking white space before the match (lstrip)
+	seekRight           // taking white space after it (rstrip)
+)
+
+// seeker cuts the text into segments and the added tokens between them: leftmost match first, longest at its
+// position.
+type seeker struct {
+	t     *Tokenizer
+	trie  *trie
+	text  string
+	plain []Span // those that end behind pos
+	phase seekPhase
+	pos   int
+
+	segStart, segEnd int   // the segment before the match
+	match            int32 // index in Tokenizer.added; -1: the text ends
+}
+
+func (s *seeker) begin(t *Tokenizer, tr *trie, text string, plain []Span) {
+	*s = seeker{t: t, trie: tr, text: text, plain: plain, match: -1}
+	if len(tr.end) == 1 {
+		s.pos = len(text) // nothing to find
+	}
+}
+
+// next goes on to the next match or the end of the text; false: the ticks are used up, call it again. The
+// segment is text[segStart:segEnd] then.
+func (s *seeker) next(ticks *int) bool {
+	for *ticks > 0 {
+		switch s.phase {
+		case seekScan:
+			if s.pos >= len(s.text) {
+				s.match, s.segEnd = -1, len(s.text)
+				return true
+			}
+			s.scan(ticks)
+		case seekLeft:
+			r, n := utf8.DecodeLastRuneInString(s.text[s.segStart:s.segEnd])
+			if n == 0 || classOf(r) != classSpace {
+				s.phase = seekRight
+				break
+			}
+			s.segEnd -= n
+			*ticks--
+		case seekRight:
+			if s.t.added[s.match].rstrip && s.pos < len(s.text) {
+				if c, n := classAt(s.text, s.pos); c == classSpace {
+					s.pos += n
+					*ticks--
+					break
+				}
+			}
+			s.phase = seekScan
+			return true
+		}
+	}
+	return false
+}
+
+// resume starts the segment after the match that next has found.
+func (s *seeker) resume() { s.segStart = s.pos }
+
+// scan looks at some bytes and sets phase when one of them starts a match.
+func (s *seeker) scan(ticks *int) {
+	stop := min(len(s.text), s.pos+256)
+	from := s.pos
+	for s.pos < stop && s.trie.root[s.text[s.pos]] == 0 {
+		s.pos++
+	}
+	*ticks -= 1 + (s.pos-from)/8
+	if s.pos >= stop {
+		return
+	}
+	match, end, walked := s.longest(s.pos)
+	*ticks -= 2 * walked
+	if match < 0 {
+		s.pos++
+		return
+	}
+	a := &s.t.added[match]
+	if a.singleWord && (endsInWord(s.text[:s.pos]) || startsWithWord(s.text[end:])) {
+		s.pos = end
+		return
+	}
+	s.match, s.segEnd, s.pos = match, s.pos, end
+	s.phase = seekRight
+	if a.lstrip {
+		s.phase = seekLeft
+	}
+}
+
+// longest returns the longest added token at pos that may be recognised there, and where it ends.
+func (s *seeker) longest(pos int) (match int32, end, walked int) {
+	for len(s.plain) > 0 && s.plain[0].End <= pos {
+		s.plain = s.plain[1:]
+	}
+	match = -1
+	node := int32(0)
+	for i := pos; i < len(s.text); i++ {
+		if node = s.trie.child(node, s.text[i]); node == 0 {
+			break
+		}
+		walked++
+		token := s.trie.end[node]
+		if token < 0 {
+			continue
+		}
+		a := &s.t.added[token]
+		inPlain := len(s.plain) > 0 && s.plain[0].Start <= i
+		if inPlain && s.t.IsControl(a.id) || a.normalized && s.t.nfc && joinsNext(s.text, i+1) {
+			continue
+		}
+		match, end = token, i+1
+	}
+	return match, end, walked
+}
+
+// joinsNext reports whether NFC may combine the character before pos with the one at pos.
+func joinsNext(text string, pos int) bool {
+	return pos < len(text) && text[pos] >= utf8.RuneSelf &&
+		!norm.NFC.PropertiesString(text[pos:]).BoundaryBefore()
+}
+
+func endsInWord(s string) bool {
+	r, n := utf8.DecodeLastRuneInString(s)
+	return n > 0 && isWordRune(r)
+}
+
+func startsWithWord(s string) bool {
+	r, n := utf8.DecodeRuneInString(s)
+	return n > 0 && isWordRune(r)
+}
+
+func isWordRune(r rune) bool {
+	return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)
+}

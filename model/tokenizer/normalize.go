@@ -1,0 +1,310 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// sanitizer replaces invalid UTF-8 by U+FFFD, one for each maximal part of a character, and moves the plain
+// spans along. Valid text passes through uncopied.
+type sanitizer struct {
+	text  string
+	spans []Span
+	pos   int
+	out   strings.Builder
+	bad   bool // out is in use
+	span  int  // spans before it are moved
+	open  bool // the start of spans[span] is moved
+}
+
+func (s *sanitizer) begin(text string, spans []Span) { *s = sanitizer{text: text, spans: spans} }
+
+// step works for some ticks; done: text and spans are final.
+func (s *sanitizer) step(ticks *int) (done bool) {
+	for *ticks > 0 && s.pos < len(s.text) {
+		stop := min(len(s.text), s.pos+1024)
+		for back := 0; stop < len(s.text) && back < 3 && !utf8.RuneStart(s.text[stop]); back++ {
+			stop--
+		}
+		chunk := s.text[s.pos:stop]
+		switch {
+		case s.bad:
+			*ticks -= len(chunk)
+			s.copy(chunk)
+		case utf8.ValidString(chunk):
+			*ticks -= 8 + len(chunk)/16
+			s.pos = stop
+		default:
+			// All the text before this chunk is valid, so the spans in it stay where they are.
+			s.bad = true
+			s.out.Grow(len(s.text) + len(s.text)/8)
+			s.out.WriteString(s.text[:s.pos])
+			s.spans = append([]Span(nil), s.spans...)
+			for s.span < len(s.spans) && s.spans[s.span].End <= s.pos {
+				s.span++
+			}
+			s.open = s.span < len(s.spans) && s.spans[s.span].Start <= s.pos
+		}
+	}
+	if s.pos < len(s.text) {
+		return false
+	}
+	if s.bad {
+		s.move(len(s.text), 0)
+		s.text = s.out.String()
+	}
+	return true
+}
+
+// copy writes a chunk with invalid bytes replaced.
+func (s *sanitizer) copy(chunk string) {
+	for i := 0; i < len(chunk); {
+		n, ok := scanRune(chunk[i:])
+		s.move(s.pos+i, n)
+		if ok {
+			s.out.WriteString(chunk[i : i+n])
+		} else {
+			s.out.WriteString("\uFFFD")
+		}
+		i += n
+	}
+	s.pos += len(chunk)
+}
+
+// move moves the ends of spans that lie in the n bytes at pos, or before: starts down, ends up.
+func (s *sanitizer) move(pos, n int) {
+	for s.span < len(s.spans) {
+		sp := &s.spans[s.span]
+		if !s.open {
+			if sp.Start >= pos+n && n > 0 {
+				return
+			}
+			sp.Start = s.out.Len()
+			s.open = true
+		}
+		if sp.End > pos {
+			return
+		}
+		sp.End = s.out.Len()
+		s.span++
+		s.open = false
+	}
+}
+
+// scanRune returns the length of the character s starts with, or of the bytes that one U+FFFD stands for: the
+// longest start of a valid character, at least one byte (Unicode, section 3.9, "maximal subpart").
+func scanRune(s string) (n int, ok bool) {
+	if s[0] < utf8.RuneSelf {
+		return 1, true
+	}
+	if r, n := utf8.DecodeRuneInString(s); r != utf8.RuneError || n > 1 {
+		return n, true
+	}
+	size, lo, hi := leadByte(s[0])
+	for n = 1; n < size && n < len(s) && s[n] >= lo && s[n] <= hi; n++ {
+		lo, hi = 0x80, 0xBF
+	}
+	return n, false
+}
+
+// leadByte returns the length of the character that b starts, 1 for a byte that starts none, and the range of
+// the byte after it (Unicode, table 3-7).
+func leadByte(b byte) (size int, lo, hi byte) {
+	switch {
+	case b >= 0xC2 && b <= 0xDF:
+		return 2, 0x80, 0xBF
+	case b == 0xE0:
+		return 3, 0xA0, 0xBF
+	case b == 0xED:
+		return 3, 0x80, 0x9F
+	case b >= 0xE1 && b <= 0xEF:
+		return 3, 0x80, 0xBF
+	case b == 0xF0:
+		return 4, 0x90, 0xBF
+	case b >= 0xF1 && b <= 0xF3:
+		return 4, 0x80, 0xBF
+	case b == 0xF4:
+		return 4, 0x80, 0x8F
+	}
+	return 1, 0, 0
+}
+
+// composer normalizes a segment to NFC. Text that is NFC already, nearly all, passes through uncopied. The rest
+// is composed here and not by x/text: that package bounds runs of combining marks by inserting U+034F after
+// 30 of them, which no tokenizer does, and works on such a run in one go.
+type composer struct {
+	src  string
+	pos  int
+	out  strings.Builder
+	copy bool // out is in use
+	slow int  // compose up to here at least; 0: fast mode
+
+	starter rune         // -1: none yet
+	marks   *[256][]rune // after the starter, by combining class
+	pending int          // number of marks
+	class   int          // flush: class and index of the next mark
+	index   int
+	kept    []byte // flush: marks that did not combine
+	keptAt  int    // class of the last of them
+	flushed bool   // marks are in kept
+	queue   []rune // decomposed characters not yet taken
+}
+
+func (c *composer) begin(src string) {
+	*c = composer{src: src, starter: -1, marks: c.marks, kept: c.kept[:0], queue: c.queue[:0]}
+}
+
+// step works for some ticks; done: result is the normalized text.
+func (c *composer) step(ticks *int) (done bool) {
+	for *ticks > 0 {
+		switch {
+		case len(c.queue) > 0:
+			if c.take(c.queue[0], ticks) {
+				c.queue = c.queue[:copy(c.queue, c.queue[1:])]
+			}
+		case c.slow > 0 && c.atBoundary():
+			if c.flush(ticks) {
+				c.emit()
+				c.starter, c.slow = -1, 0
+			}
+		case c.pos == len(c.src):
+			return true
+		case c.slow > 0:
+			c.feed()
+			*ticks -= 20
+		default:
+			c.fast(ticks)
+		}
+	}
+	return false
+}
+
+func (c *composer) result() string {
+	if c.copy {
+		return c.out.String()
+	}
+	return c.src
+}
+
+// atBoundary reports whether slow mode can end before pos.
+func (c *composer) atBoundary() bool {
+	return c.pos == len(c.src) || c.pos >= c.slow && norm.NFC.PropertiesString(c.src[c.pos:]).BoundaryBefore()
+}
+
+// fast passes a chunk through if it is NFC and ends at a boundary, else it starts slow mode for it.
+func (c *composer) fast(ticks *int) {
+	stop := min(len(c.src), c.pos+256)
+	end := stop
+	for back := 0; end > c.pos && end < len(c.src) && back < 32; back++ {
+		if utf8.RuneStart(c.src[end]) && norm.NFC.PropertiesString(c.src[end:]).BoundaryBefore() {
+			break
+		}
+		end--
+	}
+	*ticks -= 20 + (stop-c.pos)/4
+	boundary := end == len(c.src) ||
+		utf8.RuneStart(c.src[end]) && norm.NFC.PropertiesString(c.src[end:]).BoundaryBefore()
+	if end > c.pos && boundary && norm.NFC.IsNormalString(c.src[c.pos:end]) {
+		if c.copy {
+			c.out.WriteString(c.src[c.pos:end])
+		}
+		c.pos = end
+		return
+	}
+	c.slow = stop
+	if !c.copy {
+		c.copy = true
+		c.out.Grow(len(c.src))
+		c.out.WriteString(c.src[:c.pos])
+	}
+}
+
+// feed decomposes the character at pos.
+func (c *composer) feed() {
+	p := norm.NFC.PropertiesString(c.src[c.pos:])
+	n := max(p.Size(), 1)
+	if d := p.Decomposition(); d != nil {
+		c.queue = append(c.queue, []rune(string(d))...)
+	} else {
+		r, _ := utf8.DecodeRuneInString(c.src[c.pos:])
+		c.queue = append(c.queue, r)
+	}
+	c.pos += n
+}
+
+// take adds a decomposed character; false: call it again, the marks before it are not composed yet.
+func (c *composer) take(r rune, ticks *int) bool {
+	*ticks -= 15
+	var buf [utf8.UTFMax]byte
+	class := norm.NFC.Properties(utf8.AppendRune(buf[:0], r)).CCC()
+	if class != 0 {
+		if c.marks == nil {
+			c.marks = new([256][]rune)
+		}
+		c.marks[class] = append(c.marks[class], r)
+		c.pending++
+		return true
+	}
+	if !c.flush(ticks) {
+		return false
+	}
+	if c.starter >= 0 && len(c.kept) == 0 {
+		if both, ok := compose(c.starter, r); ok {
+			c.starter, c.flushed = both, false
+			return true
+		}
+	}
+	c.emit()
+	c.starter = r
+	return true
+}
+
+// flush composes the marks in the order of their classes with the starter; those that do not combine are kept
+// in that order. Two marks of one class block each other.
+func (c *composer) flush(ticks *int) bool {
+	if c.flushed {
+		return true
+	}
+	for c.class < 256 && c.pending > 0 {
+		if *ticks <= 0 {
+			return false
+		}
+		if c.index == len(c.marks[c.class]) {
+			c.marks[c.class] = c.marks[c.class][:0]
+			c.class, c.index = c.class+1, 0
+			continue
+		}
+		r := c.marks[c.class][c.index]
+		c.index++
+		*ticks -= 15
+		if c.starter >= 0 && (len(c.kept) == 0 || c.keptAt < c.class) {
+			if both, ok := compose(c.starter, r); ok {
+				c.starter = both
+				continue
+			}
+		}
+		c.kept = utf8.AppendRune(c.kept, r)
+		c.keptAt = c.class
+	}
+	c.pending, c.class, c.index, c.flushed = 0, 0, 0, true
+	return true
+}
+
+// emit writes the starter and its marks.
+func (c *composer) emit() {
+	if c.starter >= 0 {
+		c.out.WriteRune(c.starter)
+	}
+	c.out.Write(c.kept)
+	c.kept, c.flushed = c.kept[:0], false
+}
+
+// compose returns the primary composite of two characters, if there is one.
+func compose(a, b rune) (rune, bool) {
+	var in, out [3 * utf8.UTFMax]byte
+	s := norm.NFC.Append(out[:0], utf8.AppendRune(utf8.AppendRune(in[:0], a), b)...)
+	r, n := utf8.DecodeRune(s)
+	return r, n == len(s)
+}
