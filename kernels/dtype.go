@@ -49,6 +49,10 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", uint8(d))
 }
 
+// Valid reports whether d is one of the types above. The other methods may be
+// called on valid types only.
+func (d DType) Valid() bool { return d < numDTypes }
+
 // BlockElems returns how many elements one block holds (1 for plain floats).
 func (d DType) BlockElems() int { return dtypeLayout[d].elems }
 
