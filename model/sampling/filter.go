@@ -18,38 +18,66 @@ func (a candidate) ahead(b candidate) bool {
 
 // drawFiltered picks among the tokens that min_p, top_k and top_p leave.
 func (m *Sampler) drawFiltered(row []float32, best float32, p *Params, u float64) int32 {
+	probs, ids := m.probs[:len(row)], m.ids[:0]
 	scale := 1 / p.temperature
-	// Both cuts are on the value, so they act as one.
-	cut := banned
 	if p.topK > 0 {
-		cut = m.kth(row, p.topK)
+		// The cut is on the logits, so few exponentials are left to compute.
+		cut := m.kth(row, p.topK)
+		probs = probs[:0]
+		for i, x := range row {
+			if x >= cut {
+				ids, probs = append(ids, int32(i)), append(probs, x)
+			}
+		}
+		m.ids = ids
+		expSum(probs, probs, best, scale)
+	} else {
+		expSum(probs, row, best, scale)
+	}
+	// The best token's value is 1, so min_p is a bound on the others'.
+	floor, total := p.minP, 0.0
+	if p.o.TopP < 1 {
+		floor, total = nucleusFloor(probs, p)
 	}
 	m.survivors = m.survivors[:0]
-	total := 0.0
-	for i, x := range row {
-		if x < cut {
+	sum := 0.0
+	for i, e := range probs {
+		if e < floor || e == 0 {
 			continue
 		}
-		d := (x - best) * scale
-		if d < p.minLogit {
-			continue
+		c := candidate{int32(i), e}
+		if p.topK > 0 {
+			c.id = ids[i]
 		}
-		if e := exp(d); e > 0 {
-			m.survivors = append(m.survivors, candidate{int32(i), e})
-			total += float64(e)
-		}
+		m.survivors = append(m.survivors, c)
+		sum += float64(e)
 	}
 	keep := m.survivors
 	if p.o.TopP < 1 {
-		keep, total = nucleus(keep, total, p.o.TopP)
+		keep, sum = nucleus(keep, p.o.TopP*total)
 	}
-	left := u * total
+	left := u * sum
 	for _, c := range keep {
 		if left -= float64(c.value); left < 0 {
 			return c.id
 		}
 	}
 	return keep[len(keep)-1].id // the crumb that rounding left
+}
+
+// nucleusFloor returns a value below which no token is in the top p, and the sum
+// of all that min_p leaves. The tokens below it, taken together, do not reach the
+// share that is left out: it spares sorting the vocabulary.
+func nucleusFloor(probs []float32, p *Params) (floor float32, total float64) {
+	n := 0
+	for _, e := range probs {
+		if e >= p.minP && e > 0 {
+			total += float64(e)
+			n++
+		}
+	}
+	// A little lower, or rounding could drop the last of many equal tokens.
+	return max(p.minP, float32((1-p.o.TopP)*total/float64(n)*(1-1e-6))), total
 }
 
 // kth returns the k-th largest value of row. All that equal it are in the top k.
@@ -140,25 +168,16 @@ func sinkMax(heap []candidate, i int) {
 	}
 }
 
-// nucleus keeps the likeliest candidates up to the one that reaches the share p
-// of total, and returns them, likeliest first, with their sum. c is reordered.
-func nucleus(c []candidate, total, p float64) ([]candidate, float64) {
-	// Tokens below this are in no nucleus: all of them together do not reach the
-	// share that is left out. It spares sorting the vocabulary. A little lower,
-	// or rounding could leave out the last of many equal ones.
-	floor := (1 - p) * total / float64(len(c)) * (1 - 1e-9)
-	heap := c[:0]
-	for _, x := range c {
-		if float64(x.value) >= floor {
-			heap = append(heap, x)
-		}
-	}
+// nucleus keeps the likeliest candidates up to the one with which their sum
+// reaches share, and returns them, likeliest first, with their sum. It reorders
+// heap, which is not empty.
+func nucleus(heap []candidate, share float64) ([]candidate, float64) {
 	for i := len(heap)/2 - 1; i >= 0; i-- {
 		sinkMax(heap, i)
 	}
 	// Heapsort in place, largest to the end, until the share is reached.
 	sum, end := 0.0, len(heap)
-	for end > 0 && (sum < p*total || end == len(heap)) {
+	for end > 0 && (sum < share || end == len(heap)) {
 		end--
 		heap[0], heap[end] = heap[end], heap[0]
 		sum += float64(heap[end].value)

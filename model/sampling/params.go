@@ -83,11 +83,9 @@ type Params struct {
 	// temperature is 0 for greedy, else at least minTemperature.
 	temperature float32
 	topK        int
-	// minLogit is ln(min_p): a token may be that far below the best after
-	// division by the temperature.
-	minLogit  float32
-	penalized bool
-	allowed   []uint64
+	minP        float32
+	penalized   bool
+	allowed     []uint64
 }
 
 // New checks o against a vocabulary of vocabSize tokens. Its errors wrap
@@ -100,15 +98,12 @@ func New(o Options, vocabSize int) (*Params, error) {
 	for i := range o.LogitBias {
 		o.LogitBias[i].Value = min(max(o.LogitBias[i].Value, -maxBias), maxBias)
 	}
-	p := &Params{o: o, vocabSize: vocabSize, topK: o.TopK, minLogit: float32(math.Inf(-1))}
+	p := &Params{o: o, vocabSize: vocabSize, topK: o.TopK, minP: float32(o.MinP)}
 	if o.Temperature >= greedyBelow {
 		p.temperature = float32(max(o.Temperature, minTemperature))
 	}
 	if o.TopK <= 0 || o.TopK >= vocabSize {
 		p.topK = 0
-	}
-	if o.MinP > 0 {
-		p.minLogit = float32(math.Log(o.MinP))
 	}
 	p.penalized = o.RepetitionPenalty != 1 || o.PresencePenalty != 0 || o.FrequencyPenalty != 0
 	if o.AllowedIDs != nil {

@@ -41,6 +41,7 @@ type Sampler struct {
 	probs     []float32 // unnormalised
 	sums      []float64 // of probs, by blocks of sumBlock
 	best      []candidate
+	ids       []int32
 	survivors []candidate
 	top       []TokenLogprob
 }
@@ -143,19 +144,10 @@ func (m *Sampler) draw(row []float32, best, temperature float32, u float64) int3
 	scale := 1 / temperature
 	probs := m.probs[:len(row)]
 	total := 0.0
-	for b := range m.sums {
-		if b*sumBlock >= len(row) {
-			break
-		}
-		from, to := b*sumBlock, min((b+1)*sumBlock, len(row))
-		sum := 0.0
-		in, out := row[from:to], probs[from:to]
-		for i, x := range in {
-			e := exp((x - best) * scale)
-			out[i] = e
-			sum += float64(e)
-		}
-		m.sums[b] = sum
+	for from := 0; from < len(row); from += sumBlock {
+		to := min(from+sumBlock, len(row))
+		sum := expSum(probs[from:to], row[from:to], best, scale)
+		m.sums[from/sumBlock] = sum
 		total += sum
 	}
 	left := u * total
@@ -190,11 +182,7 @@ func argmaxOf(row []float32) int32 {
 func (m *Sampler) logprobs(raw []float32, r *Result, n int) {
 	bestID, _ := argmax(raw)
 	best := raw[bestID]
-	total := 0.0
-	for _, x := range raw {
-		total += float64(exp(x - best))
-	}
-	norm := best + float32(math.Log(total))
+	norm := best + float32(math.Log(expSum(m.probs[:len(raw)], raw, best, 1)))
 	chosen := raw[r.Token]
 	r.Logprob = chosen - norm
 	for _, x := range raw {

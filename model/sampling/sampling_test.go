@@ -222,16 +222,26 @@ func TestUniformIsUniformOverSeedsAndIndices(t *testing.T) {
 }
 
 func TestExpIsAccurate(t *testing.T) {
-	worst := 0.0
+	var src []float32
 	for x := float32(0); x > -87.3; x -= 0.00173 {
+		src = append(src, x)
+	}
+	src = append(src, -88, banned)
+	dst := make([]float32, len(src))
+	sum, total, worst := expSum(dst, src, 0, 1), 0.0, 0.0
+	for i, x := range src[:len(src)-2] {
 		want := math.Exp(float64(x))
-		worst = max(worst, math.Abs(float64(exp(x))-want)/want)
+		total += want
+		worst = max(worst, math.Abs(float64(dst[i])-want)/want)
 	}
-	if worst > 3e-7 {
-		t.Errorf("relative error %g, want below 3e-7", worst)
+	if worst > 3e-7 || math.Abs(sum-total)/total > 3e-7 {
+		t.Errorf("relative error %g, sum %g, want below 3e-7 and %g", worst, sum, total)
 	}
-	if exp(0) != 1 || exp(-88) != 0 || exp(banned) != 0 {
-		t.Errorf("exp(0) = %g, exp(-88) = %g, exp(-inf) = %g", exp(0), exp(-88), exp(banned))
+	if dst[0] != 1 || dst[len(dst)-2] != 0 || dst[len(dst)-1] != 0 {
+		t.Errorf("of 0, -88 and -inf: %g, %g, %g", dst[0], dst[len(dst)-2], dst[len(dst)-1])
+	}
+	if expSum(dst, []float32{3, 5}, 5, 2); math.Abs(float64(dst[0])-math.Exp(-4)) > 1e-8 || dst[1] != 1 {
+		t.Errorf("of 3 and 5, best 5, scale 2: got %g and %g", dst[0], dst[1])
 	}
 }
 
