@@ -31,10 +31,10 @@ func newBuffer(n int) (*buffer, error) {
 func floats(b kernels.Buffer, n int, what string) []float32 {
 	buf, ok := b.(*buffer)
 	if !ok {
-		panic(fmt.Sprintf("BUG: cpu: %s is a %T", what, b))
+		panic(bug("%s is a %T", what, b))
 	}
 	if n < 0 || n > len(buf.data) {
-		panic(fmt.Sprintf("BUG: cpu: %s has %d elements, want %d", what, len(buf.data), n))
+		panic(bug("%s has %d elements, want %d", what, len(buf.data), n))
 	}
 	return buf.data[:n:n]
 }

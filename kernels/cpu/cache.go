@@ -2,29 +2,25 @@ package cpu
 
 import (
 	"fmt"
-	"unsafe"
 
 	"waybill/kernels"
-	"waybill/kernels/quant"
 )
 
-// cache is paged KV memory: [layer][keys, values][block][kv head][offset in
-// block][headDim]. A head's keys of one block are contiguous, so attention
-// streams them; a block of one layer is contiguous for one head only.
+// cache is paged KV memory, outside the Go heap and touched lazily:
+// [layer][keys, values][block][kv head][the block's vectors of that head].
+//
+// Values lie as [offset][headDim]. Keys lie transposed, in strips of up to 16
+// offsets, [headDim][width of strip]: a register then holds one element of 16
+// keys, and every lane sums its own score in the order of headDim.
 type cache struct {
 	spec kernels.CacheSpec
 	mem  memory
+	// size is the bytes of an element; head is the elements of one head in one
+	// block, layer those of keys or of values in a layer.
+	size, head, layer int
 }
 
-// kvHalf picks keys or values.
-type kvHalf int
-
-const (
-	keys kvHalf = iota
-	values
-)
-
-// newCache maps the memory; pages cost nothing until a block is used.
+// newCache maps the memory.
 func newCache(spec kernels.CacheSpec) (*cache, error) {
 	if err := checkCache(spec); err != nil {
 		return nil, err
@@ -33,7 +29,11 @@ func newCache(spec kernels.CacheSpec) (*cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cpu: cache of %d blocks: %w", spec.NumBlocks, err)
 	}
-	return &cache{spec: spec, mem: m}, nil
+	head := spec.BlockSize * spec.HeadDim
+	return &cache{
+		spec: spec, mem: m, size: spec.DType.BlockBytes(),
+		head: head, layer: spec.NumBlocks * spec.NumKVHeads * head,
+	}, nil
 }
 
 // Spec returns what the cache was made from.
@@ -42,73 +42,74 @@ func (c *cache) Spec() kernels.CacheSpec { return c.spec }
 // Close gives the memory back.
 func (c *cache) Close() error { return c.mem.close() }
 
-// check verifies that a layer's shape is the cache's.
-func (c *cache) check(a kernels.QKV) {
-	s := c.spec
-	if a.Layer < 0 || a.Layer >= s.Layers || a.NumKVHeads != s.NumKVHeads || a.HeadDim != s.HeadDim ||
-		a.HeadDim%2 != 0 || a.NumHeads <= 0 || a.NumHeads%a.NumKVHeads != 0 {
-		panic(fmt.Sprintf("BUG: cpu: attention %+v over cache %+v", a, s))
+// keyHead returns the element at which the keys of a block's head begin.
+func (c *cache) keyHead(layer, kvHead, block int) int {
+	if block < 0 || block >= c.spec.NumBlocks {
+		panic(bug("cache block %d of %d", block, c.spec.NumBlocks))
+	}
+	return 2*layer*c.layer + (block*c.spec.NumKVHeads+kvHead)*c.head
+}
+
+// valueHead is keyHead for values.
+func (c *cache) valueHead(layer, kvHead, block int) int {
+	return c.keyHead(layer, kvHead, block) + c.layer
+}
+
+// strip returns, for an offset in a block, the element at which its key begins
+// (from keyHead) and the distance between the key's elements.
+func (c *cache) strip(offset int) (first, width int) {
+	start := offset &^ (tileRows - 1)
+	return start*c.spec.HeadDim + offset - start, min(tileRows, c.spec.BlockSize-start)
+}
+
+// address returns the address of element i.
+func (c *cache) address(i int) pointer { return pointer(&c.mem.bytes[i*c.size]) }
+
+// write stores the key and the value of one head at a slot.
+func (c *cache) write(layer, kvHead, slot int, key, value []float32) {
+	block, offset := slot/c.spec.BlockSize, slot%c.spec.BlockSize
+	at, width := c.strip(offset)
+	at += c.keyHead(layer, kvHead, block)
+	to := c.valueHead(layer, kvHead, block) + offset*c.spec.HeadDim
+	if c.spec.DType == kernels.F32 {
+		all := c.mem.floats()
+		copy(all[to:to+len(value)], value)
+		for i, v := range key {
+			all[at+i*width] = v
+		}
+		return
+	}
+	all := halvesOf(c.mem.bytes)
+	narrow(all[to:to+len(value)], value, c.spec.DType)
+	var short [64]uint16
+	for len(key) > 0 {
+		n := min(len(key), len(short))
+		narrow(short[:n], key[:n], c.spec.DType)
+		for i, v := range short[:n] {
+			all[at+i*width] = v
+		}
+		key, at = key[n:], at+n*width
 	}
 }
 
-// slot returns the place of position p of a sequence with the given block table.
-func (c *cache) slot(blocks []int32, p int) int {
-	return int(blocks[p/c.spec.BlockSize])*c.spec.BlockSize + p%c.spec.BlockSize
-}
-
-// index returns the element at which the vector of one head and slot begins.
-func (c *cache) index(layer int, half kvHalf, kvHead, slot int) int {
-	s := c.spec
-	if slot < 0 || slot >= s.NumBlocks*s.BlockSize {
-		panic(fmt.Sprintf("BUG: cpu: cache slot %d of %d", slot, s.NumBlocks*s.BlockSize))
-	}
-	i := (layer*2+int(half))*s.NumBlocks + slot/s.BlockSize
-	return ((i*s.NumKVHeads+kvHead)*s.BlockSize + slot%s.BlockSize) * s.HeadDim
-}
-
-// halves views the memory as 16-bit elements.
-func (c *cache) halves() []uint16 {
-	b := c.mem.bytes
-	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/2)
-}
-
-// write stores the k and v parts of a fused row at slot.
-func (c *cache) write(a kernels.QKV, row []float32, slot int) {
-	for half := keys; half <= values; half++ {
-		for h := range a.NumKVHeads {
-			from := row[(a.NumHeads+int(half)*a.NumKVHeads+h)*a.HeadDim:][:a.HeadDim]
-			at := c.index(a.Layer, half, h, slot)
-			switch c.spec.DType {
-			case kernels.F32:
-				copy(c.mem.floats()[at:], from)
-			case kernels.F16:
-				to := c.halves()[at:][:a.HeadDim]
-				for i, v := range from {
-					to[i] = quant.F32ToF16(v)
-				}
-			case kernels.BF16:
-				to := c.halves()[at:][:a.HeadDim]
-				for i, v := range from {
-					to[i] = quant.F32ToBF16(v)
-				}
+// keyTile sets dst [headDim][16] to the keys of positions first to first+n of a
+// sequence; the other lanes are left alone. It serves block sizes that are not a
+// multiple of 16, where a tile has no place in one strip.
+func (c *cache) keyTile(dst []float32, layer, kvHead int, blocks []int32, first, n int) {
+	for lane := range n {
+		p := first + lane
+		at, width := c.strip(p % c.spec.BlockSize)
+		at += c.keyHead(layer, kvHead, int(blocks[p/c.spec.BlockSize]))
+		if c.spec.DType == kernels.F32 {
+			all := c.mem.floats()
+			for d := range c.spec.HeadDim {
+				dst[d*tileRows+lane] = all[at+d*width]
 			}
+			continue
 		}
-	}
-}
-
-// read sets dst to the stored vector of one head and slot.
-func (c *cache) read(dst []float32, layer int, half kvHalf, kvHead, slot int) {
-	at := c.index(layer, half, kvHead, slot)
-	switch c.spec.DType {
-	case kernels.F32:
-		copy(dst, c.mem.floats()[at:])
-	case kernels.F16:
-		for i, h := range c.halves()[at:][:len(dst)] {
-			dst[i] = quant.F16ToF32(h)
-		}
-	case kernels.BF16:
-		for i, h := range c.halves()[at:][:len(dst)] {
-			dst[i] = quant.BF16ToF32(h)
+		all := halvesOf(c.mem.bytes)
+		for d := range c.spec.HeadDim {
+			dst[d*tileRows+lane] = widen(all[at+d*width], c.spec.DType)
 		}
 	}
 }

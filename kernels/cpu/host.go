@@ -87,3 +87,14 @@ func checkCache(s kernels.CacheSpec) error {
 	}
 	return nil
 }
+
+// checkLayer verifies that a layer's shape is the cache's.
+func checkLayer(s kernels.CacheSpec, a kernels.QKV) {
+	if a.Layer < 0 || a.Layer >= s.Layers || a.NumKVHeads != s.NumKVHeads || a.HeadDim != s.HeadDim ||
+		a.HeadDim%2 != 0 || a.NumHeads <= 0 || a.NumHeads%a.NumKVHeads != 0 {
+		panic(bug("attention %+v over cache %+v", a, s))
+	}
+}
+
+// bug returns the text of a panic for a broken contract.
+func bug(format string, args ...any) string { return fmt.Sprintf("BUG: cpu: "+format, args...) }

@@ -88,7 +88,9 @@ func (o *Oracle) Pack(parts ...kernels.HostTensor) (kernels.Weight, error) {
 }
 
 // NewCache returns zeroed KV memory.
-func (o *Oracle) NewCache(spec kernels.CacheSpec) (kernels.Cache, error) { return newCache(spec) }
+func (o *Oracle) NewCache(spec kernels.CacheSpec) (kernels.Cache, error) {
+	return newOracleCache(spec)
+}
 
 // Begin starts a step over b.
 func (o *Oracle) Begin(b *kernels.Batch) { o.batch = b }

@@ -9,8 +9,8 @@ import (
 // Attention sets dst [N, numHeads*headDim] to causal attention of the q part of
 // qkv over the cache.
 func (o *Oracle) Attention(dst, qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
-	b, kv := o.batch, c.(*cache)
-	kv.check(a)
+	b, kv := o.batch, c.(*oracleCache)
+	checkLayer(kv.spec, a)
 	rows := floats(qkv, len(b.Tokens)*a.Cols(), "qkv")
 	out := floats(dst, len(b.Tokens)*a.NumHeads*a.HeadDim, "dst")
 	for _, s := range b.Seqs {
@@ -26,7 +26,7 @@ func (o *Oracle) Attention(dst, qkv kernels.Buffer, c kernels.Cache, a kernels.Q
 }
 
 // attend64 computes one head of the token at position pos.
-func attend64(dst, q []float32, kv *cache, a kernels.QKV, kvHead int, blocks []int32, pos int) {
+func attend64(dst, q []float32, kv *oracleCache, a kernels.QKV, kvHead int, blocks []int32, pos int) {
 	first := 0
 	if a.Window > 0 {
 		first = max(0, pos-a.Window+1)

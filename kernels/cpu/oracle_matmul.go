@@ -6,9 +6,6 @@ import (
 	"waybill/kernels"
 )
 
-// quantElems is the number of activations along K that share a scale.
-const quantElems = 32
-
 // MatMul sets dst [rows, w.Rows()] = x [rows, w.Cols()] · wᵀ + bias.
 func (o *Oracle) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.Buffer, rows int) {
 	m := w.(*oracleWeight)
@@ -64,29 +61,9 @@ func dot64(a []float64, w []float32) float64 {
 func roundToInt8(dst []float64, x []float32) {
 	for at := 0; at < len(x); at += quantElems {
 		block := x[at : at+quantElems]
-		scale, inv := int8Scale(block)
+		scale, inv := int8Scale(maxMagnitude(block))
 		for i, v := range block {
 			dst[at+i] = math.RoundToEven(float64(v*inv)) * float64(scale)
 		}
 	}
-}
-
-// int8Scale returns the scale of a block of activations and the factor that
-// takes an activation to int8. Both are float32 arithmetic, to be repeated
-// exactly by every kernel.
-func int8Scale(block []float32) (scale, inv float32) {
-	var top uint32
-	for _, v := range block {
-		// As integers, magnitudes order like the numbers, and NaN comes last.
-		top = max(top, math.Float32bits(v)&0x7fffffff)
-	}
-	amax := math.Float32frombits(top)
-	if amax == 0 {
-		return 0, 0
-	}
-	if top >= 0x7f800000 {
-		nan := float32(math.NaN())
-		return nan, 0
-	}
-	return amax / 127, 127 / amax
 }

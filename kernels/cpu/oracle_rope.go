@@ -9,8 +9,8 @@ import (
 // RopeAndCache normalises (if asked) and rotates q and k of qkv in place and
 // writes k and v to the cache.
 func (o *Oracle) RopeAndCache(qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
-	b, kv := o.batch, c.(*cache)
-	kv.check(a)
+	b, kv := o.batch, c.(*oracleCache)
+	checkLayer(kv.spec, a)
 	rows := floats(qkv, len(b.Tokens)*a.Cols(), "qkv")
 	freq := floats(a.InvFreq, a.HeadDim/2, "InvFreq")
 	for t, pos := range b.Positions {

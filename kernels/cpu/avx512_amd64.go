@@ -1,0 +1,149 @@
+package cpu
+
+import "unsafe"
+
+// avx512 is the kernel set for CPUs with AVX-512 F, BW, DQ, VL and VNNI.
+var avx512 = kernelSet{
+	name:     "avx512vnni",
+	heights:  []int{12, 8, 4, 2, 1},
+	quantize: quantizeAVX512,
+	halves: func(dst []float32, src []byte) {
+		halvesAVX512(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(src)), len(dst))
+	},
+	sumSquares: sumSquaresGeneric,
+	add:        addGeneric,
+	scale:      scaleGeneric,
+	silu:       siluGeneric,
+	rotate:     rotateGeneric,
+	max:        maxGeneric,
+	exp:        expGeneric,
+	symmetric:  [maxPanel + 1]int8Kernel{1: symmetric1AVX512, 2: symmetric2AVX512, 4: symmetric4AVX512, 8: symmetric8AVX512, 12: symmetric12AVX512},
+	affine:     [maxPanel + 1]int8Kernel{1: affine1AVX512, 2: affine2AVX512, 4: affine4AVX512, 8: affine8AVX512, 12: affine12AVX512},
+	halfBlocks: [maxPanel + 1]int8Kernel{1: halfBlocks1AVX512, 2: halfBlocks2AVX512, 4: halfBlocks4AVX512, 8: halfBlocks8AVX512, 12: halfBlocks12AVX512},
+	float: [numFormats][maxPanel + 1]floatKernel{
+		tileF32:  {1: floatF32x1AVX512, 2: floatF32x2AVX512, 4: floatF32x4AVX512, 8: floatF32x8AVX512, 12: floatF32x12AVX512},
+		tileF16:  {1: floatF16x1AVX512, 2: floatF16x2AVX512, 4: floatF16x4AVX512, 8: floatF16x8AVX512, 12: floatF16x12AVX512},
+		tileBF16: {1: floatBF16x1AVX512, 2: floatBF16x2AVX512, 4: floatBF16x4AVX512, 8: floatBF16x8AVX512, 12: floatBF16x12AVX512},
+	},
+}
+
+func init() {
+	avx512.attention = generic.attention
+	for f := tileQ5; f < numFormats; f++ {
+		avx512.unpackQuants[f] = unpackGeneric(f)
+	}
+	for _, f := range []format{tileQ4, tileQ4M, tileQ4K} {
+		lift := 128 - formats[f].zero
+		if formats[f].affine {
+			lift = 0
+		}
+		avx512.unpackQuants[f] = func(dst, tile pointer, blocks int) { nibblesAVX512(dst, tile, blocks, lift) }
+	}
+}
+
+// quantizeAVX512 fills a panel of quantized activations.
+func quantizeAVX512(dst pointer, x []float32, stride, height, blocks int) {
+	for m := range height {
+		quantizeRowAVX512(unsafe.Add(dst, m*quantElems), unsafe.Add(dst, height*quantElems+4*m),
+			pointer(&x[m*stride]), height, blocks)
+	}
+}
+
+//go:noescape
+func quantizeRowAVX512(dst, meta, x pointer, height, blocks int)
+
+//go:noescape
+func nibblesAVX512(dst, tile pointer, blocks int, lift int)
+
+//go:noescape
+func halvesAVX512(dst, src pointer, n int)
+
+//go:noescape
+func symmetric1AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func symmetric2AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func symmetric4AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func symmetric8AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func symmetric12AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func affine1AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func affine2AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func affine4AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func affine8AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func affine12AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func halfBlocks1AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func halfBlocks2AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func halfBlocks4AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func halfBlocks8AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func halfBlocks12AVX512(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+//go:noescape
+func floatF32x1AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF32x2AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF32x4AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF32x8AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF32x12AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF16x1AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF16x2AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF16x4AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF16x8AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatF16x12AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatBF16x1AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatBF16x2AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatBF16x4AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatBF16x8AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func floatBF16x12AVX512(dst pointer, stride int, tile, panel pointer, cols int)

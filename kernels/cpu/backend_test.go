@@ -1,0 +1,29 @@
+package cpu_test
+
+import (
+	"testing"
+
+	"waybill/kernels"
+	"waybill/kernels/cpu"
+	"waybill/kernels/kerneltest"
+)
+
+// forced returns a constructor of a backend with the given options.
+func forced(o cpu.Options) func() (kernels.Backend, error) {
+	return func() (kernels.Backend, error) { return cpu.New(o) }
+}
+
+// TestKernels forces each level in turn.
+func TestKernels(t *testing.T) {
+	for _, level := range cpu.Levels() {
+		for _, m := range []cpu.Math{cpu.Int8, cpu.F32} {
+			t.Run(level+" "+m.String(), func(t *testing.T) {
+				kerneltest.Run(t, kerneltest.Config{
+					New:    forced(cpu.Options{Threads: 1, Math: m, Level: level}),
+					Math:   m,
+					Others: []func() (kernels.Backend, error){forced(cpu.Options{Threads: 2, Math: m, Level: level})},
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"waybill/kernels"
+)
+
+// pointer is memory that a kernel reads or writes. Kernels get addresses, since
+// a slice's header costs them registers; the op that calls them has checked
+// every length.
+type pointer = unsafe.Pointer
+
+// kernelSet is the code of one CPU level. Kernels of one level agree bit for bit
+// whatever the height of a panel.
+type kernelSet struct {
+	name string
+	// heights are the panel heights there are matrix kernels for, falling to 1.
+	heights []int
+	// quantize fills a panel of quantized activations.
+	quantize func(dst pointer, x []float32, stride, height, blocks int)
+	// halves widens half-precision scales.
+	halves func(dst []float32, src []byte)
+	// unpackQuants is indexed by format; nil where tiles lie unpacked.
+	unpackQuants [numFormats]func(dst, tile pointer, blocks int)
+	// int8 and float are the matrix kernels, by height.
+	symmetric, affine, halfBlocks [maxPanel + 1]int8Kernel
+	float                         [numFormats][maxPanel + 1]floatKernel
+
+	// The kernels that work along a row; elementwise.go says what they do.
+	sumSquares func(x []float32) float32
+	add        func(x, y []float32)
+	scale      func(dst, x, w []float32, factor float32)
+	silu       func(dst, gate, up []float32)
+	rotate     func(x, y, cos, sin []float32)
+	max        func(x []float32) float32
+	exp        func(x []float32, top float32, l *lanes)
+
+	// attention is indexed by the cache's element type.
+	attention [kernels.BF16 + 1]attentionKernels
+}
+
+// int8Kernel adds up one tile against one panel: dst[m*stride bytes + 4*r] for
+// each row m of the panel and lane r of the tile. mins is used by affine kernels
+// only.
+type int8Kernel func(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+// floatKernel does the same for a float tile of cols columns.
+type floatKernel func(dst pointer, stride int, tile, panel pointer, cols int)
+
+// levels lists the kernel sets that this program has, best first.
+var levels []level
+
+// level is a kernel set and whether this CPU can run it.
+type level struct {
+	kernels *kernelSet
+	usable  bool
+}
+
+// Levels returns the names of the kernel levels that this CPU can run, best
+// first. The last is "generic".
+func Levels() []string {
+	var names []string
+	for _, l := range levels {
+		if l.usable {
+			names = append(names, l.kernels.name)
+		}
+	}
+	return names
+}
+
+// levelNamed returns a kernel set by name, "" being the best.
+func levelNamed(name string) (*kernelSet, error) {
+	for _, l := range levels {
+		if name == "" && l.usable {
+			return l.kernels, nil
+		}
+		if name == l.kernels.name {
+			if !l.usable {
+				return nil, fmt.Errorf("cpu: this CPU cannot run level %q, it has %q", name, Levels())
+			}
+			return l.kernels, nil
+		}
+	}
+	return nil, fmt.Errorf("cpu: unknown level %q, want one of %q", name, Levels())
+}

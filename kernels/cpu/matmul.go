@@ -1,0 +1,185 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"waybill/kernels"
+)
+
+// MatMul sets dst [rows, w.Rows()] = x [rows, w.Cols()] · wᵀ + bias.
+//
+// The activations are laid out in panels first (and rounded to int8 for
+// quantized weights), then every tile of the weight is multiplied with every
+// panel. A thread takes a few tiles at a time and walks the panels within, so a
+// weight is read from memory once however many rows there are.
+func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.Buffer, rows int) {
+	m, ok := w.(*weight)
+	if !ok {
+		panic(bug("weight is a %T", w))
+	}
+	t := &b.matmul
+	t.weight, t.dst, t.x = m, floats(dst, rows*m.rows, "dst"), floats(x, rows*m.cols, "x")
+	t.bias = nil
+	if bias != nil {
+		t.bias = floats(bias, m.rows, "bias")
+	}
+	if rows == 0 {
+		return
+	}
+	t.panels = appendPanels(t.panels[:0], rows, b.kernels.heights)
+	b.reserve(m, rows)
+
+	// Half a microsecond of work is not worth a hand-over.
+	t.panelsPerChunk = chunkSize(len(t.panels), m.cols*rows/len(t.panels)/activationsPerNs)
+	b.pool.run(&b.activate, (len(t.panels)+t.panelsPerChunk-1)/t.panelsPerChunk)
+
+	perTile := max(int(m.bytes)/m.tiles/weightBytesPerNs, tileRows*m.cols*rows/productsPerNs)
+	t.tilesPerChunk = chunkSize(m.tiles, perTile)
+	b.pool.run(t, (m.tiles+t.tilesPerChunk-1)/t.tilesPerChunk)
+}
+
+// Work is cut into chunks of some chunkNs: long against the 0.1 µs that a claim
+// costs, short against a decode step's products (20 to 200 µs), whose last
+// chunks are what threads wait for. The rates are rough figures of the AVX-512
+// kernels on one core of a Sapphire Rapids server; they only steer the cut.
+const (
+	chunkNs          = 5000
+	activationsPerNs = 2
+	weightBytesPerNs = 12
+	productsPerNs    = 80
+)
+
+// chunkSize returns how many of n equal items of ns nanoseconds make a chunk.
+func chunkSize(n, ns int) int {
+	return min(n, max(1, chunkNs/max(ns, 1), (n+maxChunks-1)/maxChunks))
+}
+
+// reserve makes room for the activations of rows rows and for one unpacked tile
+// for each thread.
+func (b *Backend) reserve(w *weight, rows int) {
+	if w.quantized {
+		b.int8Acts.grow(rows * w.cols / quantElems * panelRowBytes)
+		for i := range b.scratch {
+			b.scratch[i].tile.grow(w.cols*tileRows + 4*unpackedFloats(w.cols))
+		}
+	}
+	if w.float {
+		b.floatActs.grow(rows * w.cols * 4)
+	}
+}
+
+// matmulTask multiplies tiles with all panels; activateTask makes the panels.
+type matmulTask struct {
+	backend       *Backend
+	weight        *weight
+	dst, x, bias  []float32
+	panels        []panel
+	tilesPerChunk int
+	// panelsPerChunk belongs to activateTask.
+	panelsPerChunk int
+}
+
+// activateTask is the first half of a matmulTask.
+type activateTask struct{ *matmulTask }
+
+// run lays out the panels of a chunk.
+func (t *activateTask) run(_, chunk int) {
+	b, w := t.backend, t.weight
+	first := chunk * t.panelsPerChunk
+	for _, p := range t.panels[first:min(first+t.panelsPerChunk, len(t.panels))] {
+		x := t.x[p.first*w.cols : (p.first+p.height)*w.cols]
+		if w.quantized {
+			blocks := w.cols / quantElems
+			b.kernels.quantize(b.int8Acts.at(p.first*blocks*panelRowBytes), x, w.cols, p.height, blocks)
+		}
+		if w.float {
+			to := unsafe.Slice((*float32)(b.floatActs.at(4*p.first*w.cols)), p.height*w.cols)
+			packFloatPanel(to, x, w.cols, p.height, w.cols)
+		}
+	}
+}
+
+// run multiplies the tiles of a chunk.
+func (t *matmulTask) run(thread, chunk int) {
+	first := chunk * t.tilesPerChunk
+	for i := first; i < min(first+t.tilesPerChunk, t.weight.tiles); i++ {
+		s := t.weight.segmentOf(i)
+		lane := (i - s.firstTile) * tileRows
+		t.tile(thread, s, s.tile(i-s.firstTile), s.firstRow+lane, min(tileRows, s.rows-lane))
+	}
+}
+
+// tile multiplies one tile, whose first n lanes are rows from row of the weight,
+// with all panels.
+func (t *matmulTask) tile(thread int, s *segment, tile []byte, row, n int) {
+	w, scratch := t.weight, &t.backend.scratch[thread]
+	mul := t.multiplier(scratch, s, tile)
+	stride := 4 * w.rows
+	for _, p := range t.panels {
+		out := t.dst[p.first*w.rows+row:]
+		if n == tileRows {
+			mul.panel(pointer(unsafe.SliceData(out)), stride, p)
+		} else {
+			mul.panel(pointer(&scratch.sums), 4*tileRows, p)
+			for m := range p.height {
+				copy(out[m*w.rows:][:n], scratch.sums[m*tileRows:])
+			}
+		}
+		if t.bias != nil {
+			for m := range p.height {
+				for i, v := range t.bias[row : row+n] {
+					out[m*w.rows+i] += v
+				}
+			}
+		}
+	}
+}
+
+// multiplier holds what the kernels need of one tile.
+type multiplier struct {
+	task    *matmulTask
+	segment *segment
+	tile    pointer
+	// scales and mins are those of the unpacked tile.
+	scales, mins pointer
+}
+
+// multiplier unpacks a tile into the thread's scratch memory where it needs
+// that.
+func (t *matmulTask) multiplier(scratch *scratch, s *segment, tile []byte) multiplier {
+	m := multiplier{task: t, segment: s, tile: pointer(unsafe.SliceData(tile))}
+	f := s.format
+	if !f.quantized() {
+		return m
+	}
+	k, cols := t.backend.kernels, t.weight.cols
+	blocks := cols / quantElems
+	all := unsafe.Slice((*float32)(scratch.tile.at(cols*tileRows)), unpackedFloats(cols))
+	u := unpacked{scales: all[:2*blocks*tileRows], mins: all[2*blocks*tileRows:]}
+	f.unpackScales(&u, tile[blocks*f.quantBytes():], blocks, k.halves)
+	m.scales, m.mins = pointer(unsafe.SliceData(u.scales)), pointer(unsafe.SliceData(u.mins))
+	if unpack := k.unpackQuants[f]; unpack != nil {
+		to := scratch.tile.at(0)
+		unpack(to, m.tile, blocks)
+		m.tile = to
+	}
+	return m
+}
+
+// panel multiplies the tile with a panel.
+func (m *multiplier) panel(dst pointer, stride int, p panel) {
+	b, cols, f := m.task.backend, m.task.weight.cols, m.segment.format
+	if !f.quantized() {
+		b.kernels.float[f][p.height](dst, stride, m.tile, b.floatActs.at(4*p.first*cols), cols)
+		return
+	}
+	blocks := cols / quantElems
+	kernel := b.kernels.symmetric[p.height]
+	switch {
+	case formats[f].affine:
+		kernel = b.kernels.affine[p.height]
+	case formats[f].scales == scale6K:
+		kernel = b.kernels.halfBlocks[p.height]
+	}
+	kernel(dst, stride, m.tile, m.scales, m.mins, b.int8Acts.at(p.first*blocks*panelRowBytes), blocks)
+}

@@ -1,0 +1,200 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// task is one op's work, cut into chunks that may run in any order and on any
+// thread. Tasks are reused; nothing is allocated for an op.
+type task interface {
+	// run does chunk number chunk. thread is 0 for the step's owner and tells
+	// which scratch memory to use.
+	run(thread, chunk int)
+}
+
+// maxChunks is the largest number of chunks of one task: the claim word has 16
+// bits for it. Callers cut coarser; at 5 µs a chunk this is a third of a second.
+const maxChunks = 1<<16 - 1
+
+// spinTime is how long a thread that waits spins before it offers its core to
+// others. Ops of a decode step are 2 to 200 µs long, so within it most waits are
+// over; a thread that was descheduled holds the others up for longer, and
+// then their spinning would keep it off the core.
+const spinTime = 20 * time.Microsecond
+
+// pool is the compute threads of one backend. The caller of run is thread 0 and
+// can finish every task alone; the others help while a step is open (begin to
+// end) and are parked otherwise.
+//
+// A task's chunks are claimed from one word, generation | chunks | next, by
+// compare-and-swap. A worker that slept through any number of tasks thus either
+// claims a chunk of the task that is current now or fails.
+type pool struct {
+	threads int
+
+	_     [64]byte // each of the words below has a cache line of its own
+	claim atomic.Uint64
+	_     [64]byte
+	done  atomic.Int64 // chunks of the current task that workers finished
+	_     [64]byte
+	open  atomic.Bool // between begin and end
+	_     [64]byte
+
+	// current may be read only by the holder of an unfinished claim: run changes
+	// it when all chunks of the task before are done.
+	current task
+	failure atomic.Pointer[failure]
+
+	wake    []chan struct{}
+	stopped sync.WaitGroup
+}
+
+// failure is a panic of a worker, to be raised again on the owner's goroutine.
+type failure struct{ value any }
+
+// newPool starts threads-1 workers.
+func newPool(threads int) *pool {
+	p := &pool{threads: threads}
+	for i := 1; i < threads; i++ {
+		wake := make(chan struct{}, 1)
+		p.wake = append(p.wake, wake)
+		p.stopped.Go(func() {
+			for range wake {
+				for !p.help(i) {
+				}
+			}
+		})
+	}
+	return p
+}
+
+// close ends the workers and waits for them.
+func (p *pool) close() {
+	p.end()
+	for _, w := range p.wake {
+		close(w)
+	}
+	p.wake = nil
+	p.stopped.Wait()
+}
+
+// begin wakes the workers. It does not wait for them.
+func (p *pool) begin() {
+	p.open.Store(true)
+	for _, w := range p.wake {
+		select {
+		case w <- struct{}{}:
+		default: // a wake-up is on its way already
+		}
+	}
+}
+
+// end lets the workers park.
+func (p *pool) end() { p.open.Store(false) }
+
+// run does all chunks of t and returns when they are done.
+func (p *pool) run(t task, chunks int) {
+	if chunks > maxChunks {
+		panic(bug("a task of %d chunks", chunks))
+	}
+	if p.threads == 1 || chunks <= 1 || !p.open.Load() {
+		for i := range chunks {
+			t.run(0, i)
+		}
+		return
+	}
+	p.current = t
+	p.done.Store(0)
+	generation := p.claim.Load()>>32 + 1
+	p.claim.Store(generation<<32 | uint64(chunks)<<16)
+	mine := int64(0)
+	for {
+		i, ok := p.take()
+		if !ok {
+			break
+		}
+		t.run(0, i)
+		mine++
+	}
+	var wait waiter
+	for p.done.Load() != int64(chunks)-mine {
+		wait.pause()
+	}
+	if f := p.failure.Load(); f != nil {
+		p.failure.Store(nil)
+		panic(f.value)
+	}
+}
+
+// take claims the next chunk of the current task.
+func (p *pool) take() (chunk int, ok bool) {
+	for {
+		c := p.claim.Load()
+		next := c & 0xffff
+		if next >= c>>16&0xffff {
+			return 0, false
+		}
+		if p.claim.CompareAndSwap(c, c+1) {
+			return int(next), true
+		}
+	}
+}
+
+// help works as thread i until the step ends, and returns true then. It returns
+// false after a panic, which it leaves to the owner.
+func (p *pool) help(i int) (over bool) {
+	holds := false
+	defer func() {
+		if v := recover(); v != nil {
+			p.failure.CompareAndSwap(nil, &failure{v})
+			if holds {
+				p.done.Add(1)
+			}
+		}
+	}()
+	var wait waiter
+	for {
+		if chunk, ok := p.take(); ok {
+			holds = true
+			p.current.run(i, chunk)
+			holds = false
+			p.done.Add(1)
+			wait = waiter{}
+			continue
+		}
+		if !p.open.Load() {
+			return true
+		}
+		wait.pause()
+	}
+}
+
+// waiter paces one wait.
+type waiter struct {
+	rounds int
+	since  time.Time
+}
+
+// pauseRounds is how many CPU pause instructions one look at the awaited word
+// costs: some 0.2 µs on current cores, short against a chunk.
+const pauseRounds = 4
+
+// pause waits a little: by spinning at first, by giving the core away later.
+func (w *waiter) pause() {
+	w.rounds++
+	switch {
+	case w.rounds == 1:
+		w.since = time.Now()
+		spin(pauseRounds)
+	case w.rounds%8 != 0 || time.Since(w.since) < spinTime:
+		spin(pauseRounds)
+	case w.rounds%64 != 0:
+		yieldCore()
+	default:
+		// Now and then other goroutines of this P, too.
+		runtime.Gosched()
+	}
+}

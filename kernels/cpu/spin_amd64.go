@@ -1,0 +1,6 @@
+package cpu
+
+// spin executes n > 0 pause instructions.
+//
+//go:noescape
+func spin(n int)

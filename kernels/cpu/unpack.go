@@ -1,0 +1,154 @@
+package cpu
+
+import (
+	"encoding/binary"
+	"math"
+
+	"waybill/kernels/quant"
+)
+
+// unpacked is one tile with a byte for each quant and scales in float32: what
+// the matrix kernels read. Symmetric quants are the signed ones plus 128.
+type unpacked struct {
+	// quants is [blocks][8][16][4] bytes.
+	quants []byte
+	// scales is [blocks][16], or [blocks][2][16] for formats with a scale for
+	// every 16 elements.
+	scales []float32
+	// mins is [blocks][16] of affine formats.
+	mins []float32
+}
+
+// unpackedFloats returns the float32 of scales and minimums that a tile needs.
+func unpackedFloats(cols int) int { return 3 * cols / quantElems * tileRows }
+
+// unpackQuants sets dst to the quants of a tile. It is the meaning of the faster
+// ones.
+func (f format) unpackQuants(dst, tile []byte, blocks int) {
+	info := &formats[f]
+	lift := byte(128 - info.zero)
+	if info.affine {
+		lift = 0
+	}
+	for b := range blocks {
+		src, to := tile[b*f.quantBytes():], dst[b*quantTile:][:quantTile]
+		for i := range to {
+			g, lane := i/64, i%64
+			u := src[64*(g%4)+lane] >> (g / 4 * 4) & 15
+			switch info.bits {
+			case 5:
+				u |= src[256+8*g+lane/8] >> (lane % 8) & 1 << 4
+			case 6:
+				u |= src[256+g/4*64+lane] >> (2 * (g % 4)) & 3 << 4
+			}
+			to[i] = u + lift
+		}
+	}
+}
+
+// unpackScales sets u's scales and minimums from the scale area of a tile.
+func (f format) unpackScales(u *unpacked, area []byte, blocks int, halves func(dst []float32, src []byte)) {
+	n := blocks * tileRows
+	switch formats[f].scales {
+	case scaleHalf:
+		halves(u.scales[:n], area)
+	case scaleMin:
+		halves(u.scales[:n], area)
+		halves(u.mins[:n], area[2*n:])
+	case scaleK:
+		supers := blocks / superBlocks * tileRows
+		scales, mins := area[4*supers:], area[4*supers+n:]
+		for i := range n {
+			s := i/(superBlocks*tileRows)*tileRows + i%tileRows
+			d, dmin := half(area, s), half(area, supers+s)
+			u.scales[i] = d * float32(scales[i])
+			u.mins[i] = -(dmin * float32(mins[i]))
+		}
+	case scale6K:
+		supers := blocks / superBlocks * tileRows
+		for i := range 2 * n {
+			s := i/(2*superBlocks*tileRows)*tileRows + i%tileRows
+			u.scales[i] = half(area, s) * float32(int8(area[2*supers+i]))
+		}
+	}
+}
+
+// halvesGeneric widens halves.
+func halvesGeneric(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = half(src, i)
+	}
+}
+
+// unpackRow sets dst [cols] to the values of lane r of a tile.
+func (f format) unpackRow(dst []float32, tile []byte, r int) {
+	switch f {
+	case tileF32:
+		for k := range dst {
+			dst[k] = math.Float32frombits(binary.LittleEndian.Uint32(tile[4*(k*tileRows+r):]))
+		}
+		return
+	case tileF16:
+		for k := range dst {
+			dst[k] = half(tile, k*tileRows+r)
+		}
+		return
+	case tileBF16:
+		for k := range dst {
+			dst[k] = bfloat(tile, k*tileRows+r)
+		}
+		return
+	}
+	info := &formats[f]
+	blocks := len(dst) / quantElems
+	area := tile[blocks*f.quantBytes():]
+	for b := range blocks {
+		src := tile[b*f.quantBytes():]
+		for k := range quantElems {
+			q := int(f.quant(src, r, k)) - info.zero
+			scale, min := f.rowScale(area, r, b, k, blocks)
+			dst[b*quantElems+k] = float32(scale*float32(q)) + min
+		}
+	}
+}
+
+// quant returns element k of row r of a block, as it is stored.
+func (f format) quant(block []byte, r, k int) byte {
+	lane, g := 4*r+k%4, k/4
+	if formats[f].bits == 8 {
+		return block[64*g+lane]
+	}
+	u := block[64*(g%4)+lane] >> (g / 4 * 4) & 15
+	switch formats[f].bits {
+	case 5:
+		u |= block[256+8*g+lane/8] >> (lane % 8) & 1 << 4
+	case 6:
+		u |= block[256+g/4*64+lane] >> (2 * (g % 4)) & 3 << 4
+	}
+	return u
+}
+
+// rowScale returns scale and minimum of element k of row r in block b.
+func (f format) rowScale(area []byte, r, b, k, blocks int) (scale, min float32) {
+	at, n := b*tileRows+r, blocks*tileRows
+	super, supers := b/superBlocks*tileRows+r, blocks/superBlocks*tileRows
+	switch formats[f].scales {
+	case scaleMin:
+		return half(area, at), half(area, n+at)
+	case scaleK:
+		s, m := area[4*supers+at], area[4*supers+n+at]
+		return half(area, super) * float32(s), -(half(area, supers+super) * float32(m))
+	case scale6K:
+		s := int8(area[2*supers+(2*b+k/16)*tileRows+r])
+		return half(area, super) * float32(s), 0
+	}
+	return half(area, at), 0
+}
+
+// half returns element i of an array of halves.
+func half(b []byte, i int) float32 { return quant.F16ToF32(binary.LittleEndian.Uint16(b[2*i:])) }
+
+// bfloat returns element i of an array of bfloat16.
+func bfloat(b []byte, i int) float32 {
+	return quant.BF16ToF32(binary.LittleEndian.Uint16(b[2*i:]))
+}
