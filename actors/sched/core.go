@@ -45,7 +45,7 @@ const (
 	IdleChunk = 50 * time.Millisecond
 	// MaxBypass is how many sequences may overtake one that waits for blocks.
 	MaxBypass = 16
-	// PromptLogitRows bounds the rows of a chunk whose prompt logits are wanted:
+	// PromptLogitRows bounds the rows of a step whose prompt logits are wanted:
 	// each is a whole vocabulary of floats.
 	PromptLogitRows = 64
 	// minPrefill is the number of prompt tokens that a step takes whatever the
@@ -285,6 +285,14 @@ func (c *Core) InFlight() StepID {
 		return 0
 	}
 	return c.lastStep
+}
+
+// Calibrate feeds the cost model with a measured step of n tokens that follow
+// start tokens of context.
+func (c *Core) Calibrate(start, n int, elapsed time.Duration) {
+	var l load
+	l.add(start, n)
+	c.cost.learn(l, elapsed)
 }
 
 // Predict returns the expected length of a plan's step.

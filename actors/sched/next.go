@@ -24,6 +24,7 @@ type planner struct {
 	dropped map[blockIdx]int32 // holders that preemptions take away
 	load    load
 	slots   int
+	logits  int // prompt rows whose logits are wanted
 }
 
 // Next proposes the step that follows the running one (or the last one), or nil
@@ -252,10 +253,13 @@ func (p *planner) prefillLimit() time.Duration {
 // chunk adds n tokens of a candidate, if it can be admitted.
 func (p *planner) chunk(c candidate, n int, budget *int) {
 	if c.s.PromptLogits {
-		n = min(n, PromptLogitRows)
+		n = min(n, PromptLogitRows-p.logits)
 	}
 	if n = min(n, *budget); n <= 0 {
 		return
+	}
+	if c.s.PromptLogits {
+		p.logits += n
 	}
 	s := c.s
 	row := Row{

@@ -1,0 +1,333 @@
+// Package actors is the engine: independent actors, each with one job, that a
+// request passes on its way from bytes to bytes. Read messages.go for what they
+// say to each other and docs/ARCHITECTURE.md for the path of one request.
+package actors
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"waybill/actors/mailbox"
+	"waybill/actors/sched"
+	"waybill/actors/waybill"
+	"waybill/kernels"
+	"waybill/model"
+	"waybill/model/sampling"
+	"waybill/model/tokenizer"
+)
+
+// Config says how an engine works. Zero values are not defaulted here: cmd does.
+type Config struct {
+	// ModelName labels metrics.
+	ModelName string
+	// MaxModelLen bounds prompt and output of a sequence, in tokens.
+	MaxModelLen int
+	// MaxSeqs, MaxBatchedTokens, BlockSize, NumBlocks, PrefixCache and
+	// PrefillChunk size the scheduler (sched.Config).
+	MaxSeqs, MaxBatchedTokens, BlockSize, NumBlocks int
+	PrefixCache                                     bool
+	PrefillChunk                                    time.Duration
+	// KVType is the type of cached keys and values.
+	KVType kernels.DType
+	// MaxQueuedReqs and MaxQueuedTokens bound admission; MaxQueuedTokens 0 means
+	// no bound.
+	MaxQueuedReqs, MaxQueuedTokens int
+	// KeepAlive is the interval of comments in silent streams; 0 sends none.
+	KeepAlive time.Duration
+	// Intakes and Detokenizers are the sizes of the pools.
+	Intakes, Detokenizers int
+	// OnCPU says that computing takes place on the actors' own cores.
+	OnCPU bool
+	// Dump gets a line per ended sequence; nil means none.
+	Dump io.Writer
+	// OnFatal is called once when the engine cannot go on; everybody was
+	// answered. OnReport, if set, hears of each actor failure.
+	OnFatal  func(error)
+	OnReport func(mailbox.Failure)
+	// Fault, if set, is called at named points of the actors' work; tests panic
+	// or sleep in it.
+	Fault func(point string)
+}
+
+// Engine is one model being served.
+type Engine struct {
+	cfg   Config
+	model *model.Model
+	tok   *tokenizer.Tokenizer
+	eos   []int32
+
+	system   *mailbox.System
+	places   admission
+	registry registry
+	metrics  *engineMetrics
+	pipe     atomic.Pointer[pipeline]
+	exec     Executor
+	intakes  []*intakeActor
+	shards   []*mailbox.Ref
+	ledger   *mailbox.Ref
+	super    *mailbox.Ref
+	dump     *dumpWriter
+
+	nextID     atomic.Uint64
+	inStep     atomic.Int64 // when the step in flight was launched, 0 if none
+	ready      atomic.Bool
+	draining   atomic.Bool
+	rebuilding atomic.Bool
+	dead       atomic.Bool
+	failuresMu sync.Mutex
+	failures   map[string][]int64
+	calibrated []calibration
+}
+
+// calibration is a measured warm-up step.
+type calibration struct {
+	start, tokens int
+	elapsed       time.Duration
+}
+
+// New starts an engine for a loaded model. It is ready when New returns.
+func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) {
+	e := &Engine{
+		cfg: cfg, model: m, tok: tok, eos: m.Config().EOSTokenIDs,
+		system:   mailbox.NewSystem(waybill.Now),
+		places:   admission{maxSeqs: int64(cfg.MaxQueuedReqs), maxTokens: int64(cfg.MaxQueuedTokens)},
+		registry: registry{seqs: map[*Sequence]struct{}{}},
+		failures: map[string][]int64{},
+	}
+	e.metrics = newEngineMetrics(e)
+	if cfg.Dump != nil {
+		e.dump = newDumpWriter(cfg.Dump)
+	}
+	exec, err := e.newExecutor()
+	if err != nil {
+		return nil, err
+	}
+	e.exec = exec
+	if err := e.warmUp(); err != nil {
+		return nil, err
+	}
+	if err := e.startFrontend(); err != nil {
+		return nil, err
+	}
+	if err := e.startPipeline(1, exec); err != nil {
+		return nil, err
+	}
+	e.ready.Store(true)
+	return e, nil
+}
+
+// newExecutor makes the device side: KV memory and activations.
+func (e *Engine) newExecutor() (Executor, error) {
+	spec := e.model.CacheSpec(e.cfg.BlockSize, e.cfg.NumBlocks, e.cfg.KVType)
+	return newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+}
+
+// logitRows returns how many rows of logits a step may ask for.
+func (e *Engine) logitRows() int { return e.cfg.MaxSeqs + sched.PromptLogitRows }
+
+// ring returns the places of a ring that can never be full: each accepted
+// sequence has at most four messages under way to one actor.
+func (e *Engine) ring() int { return 4*e.cfg.MaxQueuedReqs + controlRing }
+
+// spawn starts a long-lived actor with the engine's spin rule.
+func (e *Engine) spawn(o mailbox.Options) (*mailbox.Ref, error) {
+	if !e.cfg.OnCPU && runtime.NumCPU() > 4 {
+		o.Spin, o.Live = spinTime, e.working
+	}
+	return e.system.Spawn(o)
+}
+
+// working reports whether a step is in flight.
+func (e *Engine) working() bool { return e.inStep.Load() != 0 }
+
+// startFrontend starts the actors that outlive a pipeline.
+func (e *Engine) startFrontend() (err error) {
+	e.super, err = e.spawn(mailbox.Options{
+		Name: "supervisor", Kind: "supervisor", Ring: controlRing,
+		New: func(*mailbox.Ref) mailbox.Handler { return &supervisorActor{engine: e} },
+	})
+	if err != nil {
+		return err
+	}
+	e.ledger, err = e.spawn(mailbox.Options{
+		Name: "ledger", Kind: "ledger", Ring: ledgerRing,
+		New:       func(*mailbox.Ref) mailbox.Handler { return &ledgerActor{engine: e, dump: e.dump} },
+		OnFailure: func(f mailbox.Failure) mailbox.Directive { e.report(f); return e.restartOrDie(f) },
+	})
+	if err != nil {
+		return err
+	}
+	for i := range e.cfg.Detokenizers {
+		var cur *detokActor
+		ref, err := e.spawn(mailbox.Options{
+			Name: fmt.Sprintf("detokenizer-%d", i), Kind: "detokenizer", Ring: e.ring(),
+			New: func(*mailbox.Ref) mailbox.Handler {
+				cur = &detokActor{engine: e, live: map[*Sequence]struct{}{}}
+				return cur
+			},
+			OnFailure: func(f mailbox.Failure) mailbox.Directive { return e.onDetokenizerFailure(cur, f) },
+		})
+		if err != nil {
+			return err
+		}
+		e.shards = append(e.shards, ref)
+	}
+	for i := range e.cfg.Intakes {
+		a := &intakeActor{engine: e}
+		a.ref, err = e.spawn(mailbox.Options{
+			Name: fmt.Sprintf("intake-%d", i), Kind: "intake", Ring: e.ring(),
+			New: func(ref *mailbox.Ref) mailbox.Handler {
+				a.ref, a.works = ref, nil
+				return a
+			},
+			OnFailure: func(f mailbox.Failure) mailbox.Directive { return e.onIntakeFailure(a, f) },
+		})
+		if err != nil {
+			return err
+		}
+		e.intakes = append(e.intakes, a)
+	}
+	return nil
+}
+
+// startPipeline starts a Scheduler and a GPU-step of the given epoch.
+func (e *Engine) startPipeline(epoch uint64, exec Executor) error {
+	core, err := sched.New(sched.Config{
+		BlockSize: e.cfg.BlockSize, NumBlocks: e.cfg.NumBlocks, MaxSeqs: e.cfg.MaxSeqs,
+		MaxBatchedTokens: e.cfg.MaxBatchedTokens, MaxModelLen: e.cfg.MaxModelLen,
+		PrefixCache: e.cfg.PrefixCache, PrefillChunk: e.cfg.PrefillChunk, Epoch: epoch,
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range e.calibrated {
+		core.Calibrate(c.start, c.tokens, c.elapsed)
+	}
+	p := &pipeline{epoch: epoch}
+	failed := func(f mailbox.Failure) mailbox.Directive {
+		e.report(f)
+		e.rebuilding.Store(true)
+		e.super.Tell(pipelineFailed{p, f})
+		return mailbox.Stop
+	}
+	p.gpu, err = e.spawn(mailbox.Options{
+		Name: fmt.Sprintf("gpu-step-%d", epoch), Kind: "gpu-step", Ring: controlRing, LockThread: !e.cfg.OnCPU,
+		New:       func(ref *mailbox.Ref) mailbox.Handler { return newGPUStep(e, p, exec, ref) },
+		OnFailure: failed,
+	})
+	if err != nil {
+		return err
+	}
+	p.sched, err = e.spawn(mailbox.Options{
+		Name: fmt.Sprintf("scheduler-%d", epoch), Kind: "scheduler", Ring: e.ring(),
+		New: func(*mailbox.Ref) mailbox.Handler {
+			return &schedulerActor{
+				engine: e, pipe: p, core: core, seqs: map[sched.SeqID]*Sequence{}, parked: true,
+				batches: make([]*tokenBatch, len(e.shards)),
+			}
+		},
+		OnFailure: failed,
+	})
+	if err != nil {
+		return err
+	}
+	e.stepEnded(core.Stats())
+	e.pipe.Store(p)
+	return nil
+}
+
+// warmUp runs a few steps before anybody is served: memory is touched, workers
+// are awake, and the cost model knows the machine.
+func (e *Engine) warmUp() error {
+	x, ok := e.exec.(*hostExecutor)
+	if !ok {
+		return nil
+	}
+	for _, c := range []struct{ start, tokens int }{{0, 16}, {16, 1}, {0, 64}, {64, 1}, {65, 1}} {
+		d, err := x.warm(c.start, c.tokens, e.cfg.MaxModelLen)
+		if err != nil {
+			return fmt.Errorf("actors: warm-up: %w", err)
+		}
+		if d > 0 {
+			e.calibrated = append(e.calibrated, calibration{c.start, c.tokens, d})
+		}
+	}
+	return nil
+}
+
+// fault calls the test hook.
+func (e *Engine) fault(point string) {
+	if e.cfg.Fault != nil {
+		e.cfg.Fault(point)
+	}
+}
+
+// report tells the owner of the process of an actor failure.
+func (e *Engine) report(f mailbox.Failure) {
+	if e.cfg.OnReport != nil {
+		e.cfg.OnReport(f)
+	}
+}
+
+func newSamplerState(s *Sequence) *sampling.State { return sampling.NewState(s.params, s.ids) }
+
+// shardIndex returns the Detokenizer of a sequence: one for all of a request.
+func (e *Engine) shardIndex(s *Sequence) int {
+	return int(uint64(s.req.seqs[0].ID) % uint64(len(e.shards)))
+}
+
+// tellScheduler posts to the Scheduler of the day. A message that an ending one
+// refuses is made good by the rebuild, from the registry.
+func (e *Engine) tellScheduler(m any) { e.pipe.Load().sched.Tell(m) }
+
+// admit posts a sequence's Admit.
+func (e *Engine) admit(s *Sequence) {
+	s.posted.Store(true)
+	e.tellScheduler(admit{s})
+}
+
+// released gives a sequence's place back and books its engine side.
+func (e *Engine) released(s *Sequence) {
+	if e.places.giveBack(s) {
+		s.Bill.Stamp(waybill.Released, waybill.Now())
+		e.book(s, waybill.EngineSide)
+	}
+}
+
+// dropped ends Intake's work for a request that ended on its way.
+func (e *Engine) dropped(r *Request) {
+	for _, s := range r.seqs {
+		e.released(s)
+	}
+}
+
+// refuse answers a request that Intake found wrong. It was never admitted.
+func (e *Engine) refuse(r *Request, f *Failure) {
+	if f.Status < 500 {
+		r.invalid.Store(true)
+		e.metrics.admitted.Add(-int64(len(r.seqs)))
+		e.metrics.invalid.Add(int64(len(r.seqs)))
+	}
+	e.failSequence(r.seqs[0], f)
+	e.dropped(r)
+}
+
+// stepStarted and stepFinished keep the step in flight for /health.
+func (e *Engine) stepStarted(at int64) { e.inStep.Store(at) }
+func (e *Engine) stepFinished()        { e.inStep.Store(0) }
+
+// stepEnded copies the scheduler's counters to where a scrape reads them.
+func (e *Engine) stepEnded(st sched.Stats) {
+	m := e.metrics
+	m.running.Store(int64(st.Running))
+	m.waiting.Store(int64(st.Waiting))
+	m.kvUsed.Store(int64(st.TotalBlocks - st.FreeBlocks))
+	m.kvTotal.Store(int64(st.TotalBlocks))
+	m.preemptions.Store(st.Preemptions)
+	m.prefixQueries.Store(st.PrefixQueries)
+	m.prefixHits.Store(st.PrefixHits)
+}

@@ -1,0 +1,213 @@
+package actors
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"waybill/actors/mailbox"
+	"waybill/actors/sched"
+	"waybill/actors/waybill"
+	"waybill/model/sampling"
+	"waybill/model/tokenizer"
+)
+
+// intakeActor renders and tokenizes requests in slices of at most intakeSlice,
+// round-robin, and admits their sequences. It is one of a pool.
+type intakeActor struct {
+	engine *Engine
+	ref    *mailbox.Ref
+	load   atomic.Int64 // requests in hand or on the way
+	works  []*intakeJob // in order of their next slice
+}
+
+// intakeJob is a request that Intake is working on.
+type intakeJob struct {
+	req    *Request
+	prompt int // the prompt in hand
+	enc    *tokenizer.Encoding
+	text   string
+}
+
+// Receive takes a request in; the work is done slice by slice in Drained.
+func (a *intakeActor) Receive(m any) {
+	if w, ok := m.(*intakeWork); ok {
+		a.works = append(a.works, &intakeJob{req: w.req})
+	}
+}
+
+// Drained works on the next request for one slice.
+func (a *intakeActor) Drained() {
+	if len(a.works) == 0 {
+		return
+	}
+	j := a.works[0]
+	if a.slice(j) {
+		a.works = a.works[1:]
+		a.load.Add(-1)
+	} else if len(a.works) > 1 {
+		a.works = append(a.works[1:], j)
+	}
+	if len(a.works) > 0 {
+		a.ref.Tell(intakeMore{})
+	}
+}
+
+// slice works on j for at most intakeSlice and reports whether Intake is done
+// with it.
+func (a *intakeActor) slice(j *intakeJob) (done bool) {
+	a.engine.fault("intake")
+	deadline := waybill.Now() + int64(intakeSlice)
+	for {
+		if j.over() {
+			a.engine.dropped(j.req)
+			return true
+		}
+		if j.enc == nil {
+			if f := a.open(j); f != nil {
+				a.engine.refuse(j.req, f)
+				return true
+			}
+		}
+		for !j.enc.Advance(intakeUnits) {
+			if waybill.Now() > deadline {
+				return false
+			}
+		}
+		if f := a.close(j); f != nil {
+			a.engine.refuse(j.req, f)
+			return true
+		}
+		if j.prompt++; j.prompt == len(j.req.Prompts) {
+			a.admit(j.req)
+			return true
+		}
+		if waybill.Now() > deadline {
+			return false
+		}
+	}
+}
+
+// over reports whether all sequences of the request have ended already.
+func (j *intakeJob) over() bool {
+	for _, s := range j.req.seqs {
+		if s.Bill.Reason() == waybill.Running {
+			return false
+		}
+	}
+	return true
+}
+
+// open renders the prompt in hand and starts its tokenization.
+func (a *intakeActor) open(j *intakeJob) *Failure {
+	p := &j.req.Prompts[j.prompt]
+	enc := p.Encode
+	j.text = p.Text
+	if p.Render != nil {
+		text, plain, err := p.Render()
+		if err != nil {
+			return &Failure{Status: 400, Type: "BadRequestError", Param: "messages", Message: err.Error()}
+		}
+		j.text, enc.Plain = text, plain
+	}
+	now := waybill.Now()
+	for _, s := range j.seqs() {
+		s.Bill.Stamp(waybill.Rendered, now)
+	}
+	text := j.text
+	if p.IDs != nil {
+		text = ""
+		enc = EncodeOptions{}
+	}
+	j.enc = a.engine.tok.Begin(text, enc)
+	return nil
+}
+
+// seqs returns the sequences of the prompt in hand.
+func (j *intakeJob) seqs() []*Sequence {
+	return j.req.seqs[j.prompt*j.req.N : (j.prompt+1)*j.req.N]
+}
+
+// close checks the ids of the prompt in hand and completes its sequences.
+func (a *intakeActor) close(j *intakeJob) *Failure {
+	e, r := a.engine, j.req
+	ids := j.enc.IDs()
+	if p := &r.Prompts[j.prompt]; p.IDs != nil {
+		ids = p.IDs
+		if r.Echo {
+			j.text = e.tok.Decode(ids, !r.KeepSpecial)
+		}
+	}
+	j.enc = nil
+	maxTokens, f := e.checkLength(r, len(ids))
+	if f != nil {
+		return f
+	}
+	size := e.cfg.BlockSize
+	hashes := make([]uint64, 0, len(ids)/size)
+	for i := 0; (i+1)*size <= len(ids); i++ {
+		hashes = append(hashes, sched.HashBlock(ids[i*size:(i+1)*size]))
+	}
+	stop := append([]int32(nil), r.StopIDs...)
+	if !r.IgnoreEOS {
+		stop = append(stop, e.eos...)
+	}
+	limits := &sched.Limits{MaxTokens: maxTokens, MinTokens: r.Sampling.MinTokens, Stop: stop}
+	now := waybill.Now()
+	for i, s := range j.seqs() {
+		o := r.Sampling
+		o.StopIDs = stop
+		o.Seed += uint64(i)
+		p, err := sampling.New(o, e.model.Config().VocabSize)
+		if err != nil {
+			return &Failure{Status: 400, Type: "BadRequestError", Message: err.Error()}
+		}
+		s.ids, s.hashes, s.limits, s.params = ids, hashes, limits, p
+		s.sampler = sampling.NewState(p, ids)
+		if r.Echo {
+			s.text = j.text
+		}
+		e.places.counted(s, int64(len(ids)))
+		s.Bill.PromptTokens.Store(int64(len(ids)))
+		s.Bill.Stamp(waybill.Tokenized, now)
+	}
+	return nil
+}
+
+// checkLength returns the output bound of a request whose prompt has n tokens.
+func (e *Engine) checkLength(r *Request, n int) (maxTokens int, f *Failure) {
+	limit := e.cfg.MaxModelLen
+	bad := func(format string, args ...any) (int, *Failure) {
+		return 0, &Failure{
+			Status: 400, Type: "BadRequestError", Param: "prompt", Code: "context_length_exceeded",
+			Message: fmt.Sprintf(format, args...),
+		}
+	}
+	switch {
+	case n == 0:
+		return 0, &Failure{Status: 400, Type: "BadRequestError", Param: "prompt", Message: "the prompt is empty: it must hold at least one token"}
+	case n > limit, n == limit && r.MaxTokens != 0:
+		return bad("the prompt has %d tokens; the model's context is %d tokens, which must hold the prompt and the output", n, limit)
+	case r.MaxTokens < 0:
+		return limit - n, nil
+	case n+r.MaxTokens > limit:
+		return bad("the prompt has %d tokens and max_tokens is %d, %d in all; the model's context is %d tokens",
+			n, r.MaxTokens, n+r.MaxTokens, limit)
+	}
+	return r.MaxTokens, nil
+}
+
+// admit posts all sequences of a request to the Scheduler.
+func (a *intakeActor) admit(r *Request) {
+	for i, s := range r.seqs {
+		if r.N > 1 {
+			s.group = uint64(r.seqs[i-i%r.N].ID)
+		}
+	}
+	for _, s := range r.seqs {
+		a.engine.admit(s)
+	}
+}
+
+// RandomSeed returns a seed for a request that brings none.
+func RandomSeed() uint64 { return rand.Uint64() }

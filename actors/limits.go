@@ -1,0 +1,45 @@
+package actors
+
+import "time"
+
+// Named limits of the actors. Each says why it has its value; reaching one is
+// counted or answered, and tested.
+const (
+	// intakeSlice bounds how long Intake works for one request before it looks
+	// at its ring: a long prompt delays a short one by at most this.
+	intakeSlice = time.Millisecond
+	// intakeUnits is the tokenizer's work between two looks at the clock; one
+	// unit is below 1 µs.
+	intakeUnits = 200
+	// controlRing is the places of the Supervisor's and the GPU-step's rings,
+	// which hold a few control messages at most.
+	controlRing = 64
+	// ledgerRing holds waybills that ended while the Ledger was busy. A full
+	// ring drops the waybill and counts it; it never holds a request.
+	ledgerRing = 4096
+	// dumpLines bounds dump lines that wait for a slow stderr. More are dropped
+	// and counted.
+	dumpLines = 1024
+	// writerLimit bounds the bytes of one response that wait for its client. At
+	// 256 KiB a reader may be thousands of tokens behind before it is cut off.
+	writerLimit = 256 << 10
+	// handoffPatience is how long GPU-step leaves its core to the writers of the
+	// last step before it computes the next.
+	handoffPatience = 300 * time.Microsecond
+	// spinTime is how long a long-lived actor polls before it parks while work
+	// is under way, on machines with cores to spare.
+	spinTime = 30 * time.Microsecond
+	// maxFailures within failureWindow end the process.
+	maxFailures   = 3
+	failureWindow = time.Minute
+	// rebuildPatience is how long a rebuild waits for the old GPU-step to end
+	// before it takes fresh KV memory.
+	rebuildPatience = 5 * time.Second
+	// recentSteps is how many steps are remembered to express waits in steps.
+	recentSteps = 256
+	// stallAfter is the age of a step in flight from which the engine counts as
+	// hung.
+	stallAfter = 30 * time.Second
+	// maxLogitRows bounds the rows of one step whose logits are read by the host.
+	maxLogitRows = 256
+)

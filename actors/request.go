@@ -1,0 +1,186 @@
+package actors
+
+import (
+	"sync/atomic"
+
+	"waybill/actors/mailbox"
+	"waybill/actors/sched"
+	"waybill/actors/waybill"
+	"waybill/model/sampling"
+	"waybill/model/tokenizer"
+)
+
+// Names of model that requests are made of; httpapi builds them without
+// importing model.
+type (
+	// SamplingOptions are a request's sampling parameters.
+	SamplingOptions = sampling.Options
+	// TokenLogprob is one alternative of a sampled token.
+	TokenLogprob = sampling.TokenLogprob
+	// Span is a byte range of a rendered prompt.
+	Span = tokenizer.Span
+	// EncodeOptions say what tokenization adds and recognises.
+	EncodeOptions = tokenizer.EncodeOptions
+)
+
+// TokenLogprobs describes a token and its best alternatives under the raw logits.
+type TokenLogprobs struct {
+	// ID is the token, Logprob its natural log-probability, Rank its place from 1.
+	ID      int32
+	Logprob float32
+	Rank    int
+	// Top holds the best tokens, best first, as many as were asked for.
+	Top []TokenLogprob
+	// Missing says that there is no probability: the prompt's first token.
+	Missing bool
+}
+
+// Prompt is one prompt of a request: text, ids, or something to be rendered.
+type Prompt struct {
+	// Text is tokenized with Encode unless IDs or Render is set.
+	Text string
+	// IDs are taken as they are.
+	IDs []int32
+	// Render makes the text, with the byte ranges in which no control token may
+	// be recognised. It runs on Intake's goroutine. Its error is the client's.
+	Render func() (text string, plain []Span, err error)
+	// Encode says how text is tokenized.
+	Encode EncodeOptions
+}
+
+// Request is a client's request on its way. httpapi fills it and hands it to
+// Submit; then it is read-only except for the fields that say who writes them.
+type Request struct {
+	// RID is the request's id as clients and dump lines see it.
+	RID string
+	// Prompts and N give len(Prompts)*N sequences.
+	Prompts []Prompt
+	// N is the number of outputs for each prompt.
+	N int
+	// Sampling holds the parameters of all sequences but StopIDs and Seed, which
+	// the engine completes: sequence i draws with Seed+i.
+	Sampling SamplingOptions
+	// MaxTokens bounds the output; negative means as much as the context allows.
+	MaxTokens int
+	// IgnoreEOS goes on behind end-of-sequence.
+	IgnoreEOS bool
+	// StopIDs end the output besides end-of-sequence.
+	StopIDs []int32
+	// Stop are strings that end the output. IncludeStop keeps them in it.
+	Stop        []string
+	IncludeStop bool
+	// KeepSpecial writes special tokens out.
+	KeepSpecial bool
+	// PromptLogprobs asks for the logprobs of prompt tokens; Echo repeats the
+	// prompt before the output.
+	PromptLogprobs bool
+	Echo           bool
+	// Stream says that the answer is streamed.
+	Stream bool
+	// Encoder writes events of a streamed answer; nil if it is collected.
+	Encoder Encoder
+	// Proto carries milestones 0–3 to every sequence's waybill.
+	Proto *waybill.Waybill
+
+	// Places is what Reserve gave.
+	Places *Places
+
+	writer  *Writer
+	seqs    []*Sequence
+	intake  *intakeActor
+	invalid atomic.Bool // refused by Intake: never admitted
+}
+
+// Sequences returns the request's sequences; valid after Submit.
+func (r *Request) Sequences() []*Sequence { return r.seqs }
+
+// Sequence is one output of a request.
+type Sequence struct {
+	// ID is unique in the process.
+	ID sched.SeqID
+	// Index is its place in the answer's choices.
+	Index int
+	// Bill is its ledger.
+	Bill *waybill.Waybill
+
+	req    *Request
+	shard  *mailbox.Ref
+	prompt int // index of its prompt
+
+	// Set by Intake before Admit.
+	ids    []int32
+	text   string // the prompt's text, if it is echoed
+	hashes []uint64
+	limits *sched.Limits
+	params *sampling.Params
+
+	// Owned by GPU-step.
+	sampler *sampling.State
+
+	// Owned by the Detokenizer.
+	detok *detokState
+
+	posted    atomic.Bool // its Admit was posted: a rebuild admits it again
+	place     atomic.Bool // true while it holds a place
+	tokens    atomic.Int64
+	delivered atomic.Bool // its terminal event was given to the writer
+	failure   atomic.Pointer[Failure]
+	group     uint64
+}
+
+// Request returns the request that the sequence belongs to.
+func (s *Sequence) Request() *Request { return s.req }
+
+// Failure is an error that a client gets.
+type Failure struct {
+	// Status is the HTTP status if no header was sent yet.
+	Status int
+	// Type, Param, Code and Message fill the error object.
+	Type, Param, Code, Message string
+}
+
+// Error returns the message.
+func (f *Failure) Error() string { return f.Message }
+
+// Usage counts a request's tokens.
+type Usage struct{ Prompt, Cached, Completion int }
+
+// Delta is what a step adds to one choice.
+type Delta struct {
+	// Index is the choice.
+	Index int
+	// First says that it is the choice's first.
+	First bool
+	// Text is new text; valid only during the call.
+	Text []byte
+	// IDs are the output tokens since the last delta; Logprobs describe them, if
+	// asked for. Valid only during the call.
+	IDs      []int32
+	Logprobs []TokenLogprobs
+	// PromptIDs and PromptLogprobs come with the first delta. EchoIDs says that
+	// the echoed prompt's tokens are part of the choice.
+	PromptIDs      []int32
+	PromptLogprobs []TokenLogprobs
+	// Finish is Running until the last delta.
+	Finish waybill.Reason
+	// StopString or StopID says what stopped it; StopID is -1 if none.
+	StopString string
+	StopID     int32
+	// Usage counts the tokens so far: this prompt's, and this choice's output.
+	Usage Usage
+	// Bill is the choice's ledger.
+	Bill *waybill.Waybill
+}
+
+// Encoder turns deltas into the bytes of a streamed answer. It is called by one
+// goroutine at a time and appends to dst.
+type Encoder interface {
+	// AppendDelta appends the event of d.
+	AppendDelta(dst []byte, d *Delta) []byte
+	// AppendEnd appends what follows the last delta of all choices.
+	AppendEnd(dst []byte, total Usage, seqs []*Sequence) []byte
+	// AppendFailure appends an error event and the end of the stream.
+	AppendFailure(dst []byte, f *Failure) []byte
+	// AppendKeepAlive appends a comment.
+	AppendKeepAlive(dst []byte) []byte
+}
