@@ -104,13 +104,18 @@ func (textEncoder) AppendKeepAlive(dst []byte) []byte { return append(dst, ": ke
 // testConn is the client's side: it stamps as a connection does.
 type testConn struct {
 	bytes.Buffer
-	firsts, lasts []*waybill.Waybill
-	onWrite       func(n int) error
-	writes        int
+	onWrite func(n int) error
+	writes  int
 }
 
-func (c *testConn) CarryFirst(b *waybill.Waybill) { c.firsts = append(c.firsts, b) }
-func (c *testConn) CarryLast(b *waybill.Waybill)  { c.lasts = append(c.lasts, b) }
+func (c *testConn) Sent(firsts, lasts []*waybill.Waybill) {
+	for _, b := range firsts {
+		b.Stamp(waybill.FirstByte, waybill.Now())
+	}
+	for _, b := range lasts {
+		b.Stamp(waybill.LastByte, waybill.Now())
+	}
+}
 func (c *testConn) Write(p []byte) (int, error) {
 	c.writes++
 	if c.onWrite != nil {
@@ -118,15 +123,7 @@ func (c *testConn) Write(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n, _ := c.Buffer.Write(p)
-	for _, b := range c.firsts {
-		b.Stamp(waybill.FirstByte, waybill.Now())
-	}
-	for _, b := range c.lasts {
-		b.Stamp(waybill.LastByte, waybill.Now())
-	}
-	c.firsts, c.lasts = nil, nil
-	return n, nil
+	return c.Buffer.Write(p)
 }
 
 // request makes a greedy request for ids.

@@ -9,13 +9,12 @@ import (
 	"waybill/actors/waybill"
 )
 
-// Stamper is told which waybills the next write carries. The connection
-// implements it and stamps them when the write has returned.
+// Stamper is the connection's side of a streamed answer.
 type Stamper interface {
-	// CarryFirst names a waybill whose first text is in the next write.
-	CarryFirst(b *waybill.Waybill)
-	// CarryLast names a waybill whose end is in the next write.
-	CarryLast(b *waybill.Waybill)
+	// Sent says that the write just made carried the first text of firsts and the
+	// end of lasts. The connection stamps them with the time at which its own
+	// last write to the kernel returned.
+	Sent(firsts, lasts []*waybill.Waybill)
 }
 
 // ErrAborted is returned by WriteTo when the answer was cut off: the connection
@@ -240,12 +239,6 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 			return n, ErrAborted
 		}
 		if len(out) > 0 {
-			for _, b := range firsts {
-				st.CarryFirst(b)
-			}
-			for _, b := range lasts {
-				st.CarryLast(b)
-			}
 			m, err := dst.Write(out)
 			n += int64(m)
 			for _, h := range handoffs {
@@ -255,6 +248,9 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 				w.engine.Abort(w.req)
 				w.cut()
 				return n, err
+			}
+			if len(firsts)+len(lasts) > 0 {
+				st.Sent(firsts, lasts)
 			}
 			if tick != nil {
 				tick.Reset(w.keepAlive)
