@@ -10,13 +10,14 @@ var avx512 = kernelSet{
 	halves: func(dst []float32, src []byte) {
 		halvesAVX512(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(src)), len(dst))
 	},
-	sumSquares: sumSquaresGeneric,
-	add:        addGeneric,
-	scale:      scaleGeneric,
-	silu:       siluGeneric,
-	rotate:     rotateGeneric,
-	max:        maxGeneric,
-	exp:        expGeneric,
+	sumSquares: sumSquares512,
+	add:        add512,
+	scale:      scale512,
+	silu:       silu512,
+	rotate:     rotate512,
+	max:        max512,
+	exp:        exp512,
+	attention:  attentionAVX512,
 	symmetric:  [maxPanel + 1]int8Kernel{1: symmetric1AVX512, 2: symmetric2AVX512, 4: symmetric4AVX512, 8: symmetric8AVX512, 12: symmetric12AVX512},
 	affine:     [maxPanel + 1]int8Kernel{1: affine1AVX512, 2: affine2AVX512, 4: affine4AVX512, 8: affine8AVX512, 12: affine12AVX512},
 	halfBlocks: [maxPanel + 1]int8Kernel{1: halfBlocks1AVX512, 2: halfBlocks2AVX512, 4: halfBlocks4AVX512, 8: halfBlocks8AVX512, 12: halfBlocks12AVX512},
@@ -28,7 +29,6 @@ var avx512 = kernelSet{
 }
 
 func init() {
-	avx512.attention = generic.attention
 	for f := tileQ5; f < numFormats; f++ {
 		avx512.unpackQuants[f] = unpackGeneric(f)
 	}
