@@ -184,7 +184,8 @@ DATA expOf<>+28(SB)/4, $0x3d2aaaab // 1/4!
 DATA expOf<>+32(SB)/4, $0x3e2aaaab // 1/3!
 DATA expOf<>+36(SB)/4, $0x3f000000 // 1/2!
 DATA expOf<>+40(SB)/4, $0x3f800000 // 1
-GLOBL expOf<>(SB), RODATA|NOPTR, $44
+DATA expOf<>+44(SB)/4, $0xc2280000 // -42
+GLOBL expOf<>(SB), RODATA|NOPTR, $48
 
 // EXPCONST loads what EXP needs often into Z16-Z18.
 #define EXPCONST \
@@ -212,20 +213,23 @@ GLOBL expOf<>(SB), RODATA|NOPTR, $44
 
 // func expAVX512(x pointer, n int, top float32, sums *lanes)
 //
-// n is a multiple of 16.
+// n is a multiple of 16. What is below e^-42 becomes 0 (minWeight).
 TEXT ·expAVX512(SB), NOSPLIT, $0-32
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), DX
 	VBROADCASTSS top+16(FP), Z4
 	MOVQ sums+24(FP), SI
 	EXPCONST
+	VBROADCASTSS expOf<>+44(SB), Z5
 	VMOVUPS (SI), Z3
 	TESTQ DX, DX
 	JZ   done
 loop:
 	VMOVUPS (DI), Z0
 	VSUBPS Z4, Z0, Z0
+	VCMPPS $5, Z5, Z0, K1      // not less than, or NaN
 	EXP(Z0, Z1, Z2)
+	VMOVUPS.Z Z2, K1, Z2
 	VMOVUPS Z2, (DI)
 	VADDPS Z2, Z3, Z3
 	ADDQ $64, DI
