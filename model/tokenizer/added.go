@@ -12,8 +12,9 @@ type addedToken struct {
 	id   int32
 	text string
 	// The flags of tokenizer.json. lstrip and rstrip: white space on that side belongs to the token.
-	// singleWord: no letter, number or underscore next to it. normalized: compared after normalization; a
-	// match is refused if normalization would join its last character with the next one.
+	// singleWord: no letter, number or underscore next to it. normalized: under NFC a match is refused if its
+	// last character combines with the next one. Under a normalizer that prepends ▁ the reference also puts ▁
+	// before the token's own text and so finds it in odd places; here such a token is found as it is written.
 	lstrip, rstrip, singleWord, normalized bool
 }
 
@@ -152,7 +153,7 @@ func (s *seeker) scan(ticks *int) {
 
 // longest returns the longest added token at pos that may be recognised there, and where it ends.
 func (s *seeker) longest(pos int) (match int32, end, walked int) {
-	for len(s.plain) > 0 && s.plain[0].End <= pos {
+	for len(s.plain) > 0 && (s.plain[0].End <= pos || s.plain[0].End <= s.plain[0].Start) {
 		s.plain = s.plain[1:]
 	}
 	match = -1
@@ -192,6 +193,8 @@ func startsWithWord(s string) bool {
 	return n > 0 && isWordRune(r)
 }
 
+// isWordRune is \w of the reference's regular expressions (Unicode Technical Standard 18, annex C).
 func isWordRune(r rune) bool {
-	return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)
+	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc,
+		unicode.Other_Alphabetic, unicode.Join_Control)
 }

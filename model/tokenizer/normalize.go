@@ -206,7 +206,7 @@ func (c *composer) fast(ticks *int) {
 	*ticks -= 20 + (stop-c.pos)/4
 	boundary := end == len(c.src) ||
 		utf8.RuneStart(c.src[end]) && norm.NFC.PropertiesString(c.src[end:]).BoundaryBefore()
-	if end > c.pos && boundary && norm.NFC.IsNormalString(c.src[c.pos:end]) {
+	if end > c.pos && boundary && (isASCII(c.src[c.pos:end]) || norm.NFC.IsNormalString(c.src[c.pos:end])) {
 		if c.copy {
 			c.out.WriteString(c.src[c.pos:end])
 		}
@@ -267,8 +267,9 @@ func (c *composer) flush(ticks *int) bool {
 	if c.flushed {
 		return true
 	}
-	for c.class < 256 && c.pending > 0 {
-		if *ticks <= 0 {
+	// A call does some work even if the ticks are used up, so that a caller with one tick gets on.
+	for worked := 0; c.class < 256 && c.pending > 0; worked++ {
+		if *ticks <= 0 && worked > 64 {
 			return false
 		}
 		if c.index == len(c.marks[c.class]) {

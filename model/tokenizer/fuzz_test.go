@@ -1,0 +1,130 @@
+package tokenizer
+
+import (
+	"slices"
+	"testing"
+	"unicode/utf8"
+)
+
+// FuzzRoundTrip: no text may panic; ids are in range, the same in slices, and decode to the text.
+func FuzzRoundTrip(f *testing.F) {
+	for kind, text := range hardTexts(60) {
+		f.Add(text, uint8(len(kind)), uint16(3), uint16(20))
+	}
+	f.Add("<|im_start|>user\nhi<|im_end|>", uint8(1), uint16(0), uint16(2))
+	f.Add("\ufffd\u0338 <R>  x\xe2\x80", uint8(2), uint16(5), uint16(1))
+	toks := []*Tokenizer{smolLM2(f), qwen3(f), tiny(f, "llama"), tiny(f, "llama2"), tiny(f, "gemma3"), tiny(f, "qwen35")}
+	f.Fuzz(func(t *testing.T, text string, which uint8, from, length uint16) {
+		tok := toks[int(which)%len(toks)]
+		o := EncodeOptions{AddSpecial: which&1 != 0, ParseSpecial: which&2 != 0,
+			Plain: []Span{{int(from), int(from) + int(length)}}}
+		ids := tok.Encode(nil, text, o)
+		for _, id := range ids {
+			if !tok.has(id, flagKnown) {
+				t.Fatalf("id %d has no token", id)
+			}
+		}
+		e := tok.Begin(text, o)
+		for !e.Advance(1) {
+		}
+		if !slices.Equal(e.IDs(), ids) {
+			t.Fatalf("ids in slices %v, whole %v", e.IDs(), ids)
+		}
+		d := tok.NewDecoder(DecoderOptions{})
+		var got []byte
+		for _, id := range ids {
+			got = d.Append(got, id)
+		}
+		if got = d.Flush(got); string(got) != tok.Decode(ids, false) {
+			t.Fatalf("stream %q, whole %q", got, tok.Decode(ids, false))
+		}
+		if utf8.ValidString(text) && tok.sentence == nil && !tok.nfc {
+			plain := tok.Encode(nil, text, EncodeOptions{})
+			if got := tok.Decode(plain, false); got != text {
+				t.Fatalf("round trip: got %q, want %q", got, text)
+			}
+		}
+	})
+}
+
+// FuzzFromHF: no file may panic, and what loads must encode and decode without panic.
+func FuzzFromHF(f *testing.F) {
+	for _, dir := range []string{"llama", "llama2", "gemma3"} {
+		f.Add(readFile(f, "tiny/"+dir+"/tokenizer.json"), readFile(f, "tiny/"+dir+"/tokenizer_config.json"))
+	}
+	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"`+"\u0120"+`":3},"merges":["a b",["a","b"]]},`+
+		`"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"added_tokens":[{"id":4,"content":"<x>","lstrip":true}]}`),
+		[]byte(`{"bos_token":{"content":"<x>"},"added_tokens_decoder":{"5":{"content":"<y>"}}}`))
+	f.Add([]byte(`{"model":{"vocab":{"▁":0,"<0x41>":1,"<unk>":2},"byte_fallback":true,"unk_token":"<unk>"},`+
+		`"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}}`), []byte(nil))
+	f.Fuzz(func(t *testing.T, file, config []byte) {
+		tok, err := FromHF(file, config)
+		if err != nil {
+			return
+		}
+		for _, text := range []string{"", "a b  AB ab<x>é", "\xff\u0301<|im_start|>▁1½\r\n"} {
+			ids := tok.Encode(nil, text, EncodeOptions{AddSpecial: true, ParseSpecial: true})
+			for _, id := range ids {
+				if id < 0 || int(id) >= tok.VocabSize() {
+					t.Fatalf("id %d out of range %d", id, tok.VocabSize())
+				}
+			}
+			tok.Decode(ids, true)
+		}
+	})
+}
+
+// TestHostileGGUFIsRefused is the same for the other format.
+func TestHostileGGUFIsRefused(t *testing.T) {
+	for name, v := range map[string]GGUFVocab{
+		"empty":          {Model: "gpt2"},
+		"model":          {Model: "rwkv", Tokens: []string{"a"}},
+		"pre":            {Model: "gpt2", Pre: "nobody-knows", Tokens: []string{"a"}},
+		"types":          {Model: "gpt2", Tokens: []string{"a"}, Types: []int32{1, 1}},
+		"scores":         {Model: "llama", Tokens: []string{"a"}},
+		"merge":          {Model: "gpt2", Tokens: []string{"a", "b"}, Merges: []string{"a b"}},
+		"merge form":     {Model: "gpt2", Tokens: []string{"a", "b"}, Merges: []string{"a"}},
+		"byte":           {Model: "llama", Tokens: []string{"<0xZZ>"}, Types: []int32{ggufByte}, Scores: []float32{0}},
+		"bos":            {Model: "gpt2", Tokens: []string{"a"}, BOS: 1, EOS: -1},
+		"added too long": {Model: "gpt2", Tokens: []string{string(make([]byte, 513))}, Types: []int32{ggufControl}, BOS: -1, EOS: -1},
+	} {
+		if _, err := FromGGUF(v); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestGGUFSentenceStyle: a vocabulary with scores merges the best pair first, the leftmost of equals, falls back
+// to bytes, and never becomes a control or byte token.
+func TestGGUFSentenceStyle(t *testing.T) {
+	v := GGUFVocab{
+		Model:  "llama",
+		Tokens: []string{"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "▁", "a", "b", "c", "ab", "bc", "▁a", "abc", "<", "s", ">", "<s", "▁▁"},
+		Types:  []int32{2, 3, 3, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4},
+		Scores: []float32{0, 0, 0, 0, 0, -9, -9, -9, -9, -3, -2, -4, -5, -9, -9, -9, -6, 0},
+		BOS:    1, EOS: 2, UNK: 0, AddBOS: true, AddSpacePrefix: true,
+	}
+	tok := must(t)(FromGGUF(v))
+	for _, c := range []struct {
+		text string
+		want []int32
+	}{
+		{"abc", []int32{1, 11, 10}},        // bc (-2), then ▁a
+		{"ab", []int32{1, 5, 9}},           // ab (-3) before ▁a (-4)
+		{"é", []int32{1, 5, 3, 4}},         // bytes
+		{"<s>a", []int32{1, 5, 16, 15, 6}}, // not control token 1, although <s and > are pieces
+		{"a  a", []int32{1, 11, 17, 6}},    // ▁▁ has the best score
+		{"ñ", []int32{1, 5, 0}},            // one of its bytes is missing
+		{"", []int32{1}},
+	} {
+		if got := tok.Encode(nil, c.text, EncodeOptions{AddSpecial: true}); !slices.Equal(got, c.want) {
+			t.Errorf("%q: got %v, want %v", c.text, got, c.want)
+		}
+	}
+	if got := tok.Encode(nil, "<s>ab", EncodeOptions{ParseSpecial: true}); !slices.Equal(got, []int32{1, 5, 9}) {
+		t.Errorf("parsed: %v", got)
+	}
+	if got := tok.Decode([]int32{1, 11, 10}, true); got != "abc" {
+		t.Errorf("decoded %q", got)
+	}
+}
