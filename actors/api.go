@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -224,3 +225,9 @@ func (e *Engine) DumpDropped() int64 {
 	}
 	return e.dump.dropped.Load()
 }
+
+// Bias is added to one token's logit.
+type Bias = sampling.Bias
+
+// SortBias orders biases by token, so that equal requests are equal.
+func SortBias(b []Bias) { sort.Slice(b, func(i, j int) bool { return b[i].ID < b[j].ID }) }

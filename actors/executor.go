@@ -147,7 +147,7 @@ func (x *hostExecutor) promptLogprobs(h hostRow, s *Sequence) (*tokenExtras, err
 		e.promptStart = 0
 		e.prompt = append(e.prompt, TokenLogprobs{ID: s.ids[0], Missing: true})
 	}
-	top := max(s.req.Sampling.Logprobs, 0)
+	top := s.req.PromptTop
 	for i := range h.promptCount {
 		out, err := x.sampler.Logprobs(x.row(h.promptFirst+i), s.ids[r.Start+i+1], top)
 		if err != nil {

@@ -40,6 +40,4 @@ const (
 	// stallAfter is the age of a step in flight from which the engine counts as
 	// hung.
 	stallAfter = 30 * time.Second
-	// maxLogitRows bounds the rows of one step whose logits are read by the host.
-	maxLogitRows = 256
 )

@@ -52,12 +52,6 @@ func (a *admission) reserve(n, tokens int64) (*Places, error) {
 	return &Places{n, tokens}, nil
 }
 
-// cancel gives back the places of a request that was never submitted.
-func (a *admission) cancel(p *Places) {
-	a.seqs.Add(-p.n)
-	a.tokens.Add(-p.tokens)
-}
-
 // share gives each sequence its place and its share of the queued tokens.
 func (p *Places) share(seqs []*Sequence) {
 	rest := p.tokens

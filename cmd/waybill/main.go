@@ -1,0 +1,54 @@
+// Command waybill serves language models over OpenAI's HTTP API and says where
+// every millisecond of a request's time went.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/alecthomas/kong"
+)
+
+// version is set by the build.
+var version = "dev"
+
+// cli is the command line. Every flag has an environment form; docs/ENVIRONMENT.md
+// lists them all.
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Serve a model over HTTP."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+type versionCmd struct{}
+
+// Run prints the version.
+func (versionCmd) Run() error {
+	fmt.Println("waybill", version)
+	return nil
+}
+
+// exitError is an error with the process's exit status.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e exitError) Error() string { return e.err.Error() }
+
+func main() {
+	var c cli
+	k := kong.Parse(&c,
+		kong.Name("waybill"),
+		kong.Description("An LLM server that can say where the time went."),
+		kong.UsageOnError(),
+		kong.DefaultEnvars("WAYBILL"),
+	)
+	if err := k.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "waybill:", err)
+		status := 1
+		if e, ok := err.(exitError); ok {
+			status = e.status
+		}
+		os.Exit(status)
+	}
+}

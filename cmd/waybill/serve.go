@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"waybill/httpapi"
+)
+
+// serveCmd holds the flags of `waybill serve`, named as vLLM's.
+type serveCmd struct {
+	Model string `arg:"" help:"A .gguf file or a Hugging Face model folder."`
+
+	Host            string   `default:"127.0.0.1" help:"Address to listen on."`
+	Port            int      `default:"8000" help:"Port to listen on; 0 takes a free one."`
+	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the model's own name."`
+	APIKey          string   `name:"api-key" help:"If set, /v1 paths need it as a bearer token."`
+
+	MaxModelLen         int    `help:"Longest prompt plus output in tokens. Default: the model's own."`
+	MaxNumSeqs          int    `default:"32" help:"Sequences that run at once."`
+	MaxNumBatchedTokens int    `default:"2048" help:"Tokens of one step."`
+	BlockSize           int    `default:"16" help:"Tokens in a KV block."`
+	KVCacheMemoryBytes  string `name:"kv-cache-memory-bytes" default:"1GiB" help:"Memory for the KV cache; suffixes KiB, MiB, GiB."`
+	KVCacheDtype        string `name:"kv-cache-dtype" default:"auto" enum:"auto,f32,f16,bf16" help:"Type of cached keys and values."`
+	EnablePrefixCaching bool   `default:"true" negatable:"" help:"Reuse KV blocks of equal prompt beginnings."`
+	PrefillChunkMs      int    `default:"0" help:"Longest prefill chunk while others stream, in ms. 0: one decode step, at least 10."`
+
+	MaxNumQueuedReqs   int           `default:"256" help:"Sequences waiting and running, in all."`
+	MaxNumQueuedTokens int           `default:"0" help:"Prompt tokens of sequences without a first token. 0: no bound."`
+	OverloadStatus     int           `default:"503" enum:"429,503" help:"HTTP status of a refusal."`
+	SSEKeepAlive       int           `name:"sse-keep-alive-interval" default:"0" help:"Seconds between comments in silent streams. 0: none."`
+	DrainGrace         time.Duration `default:"2s" help:"After SIGTERM: how long new requests are still served."`
+	ShutdownTimeout    time.Duration `default:"30s" help:"After the grace: how long running requests may go on."`
+
+	Device     string `default:"auto" enum:"auto,cpu,cuda" help:"Where to compute."`
+	Threads    int    `default:"0" help:"Compute threads. 0: one per core."`
+	CPUMath    string `name:"cpu-math" default:"int8" enum:"int8,f32" help:"Arithmetic of quantized weights on the CPU."`
+	LoadFormat string `default:"auto" enum:"auto,dummy" help:"dummy: config only, made-up weights."`
+}
+
+// Run loads the model and serves it until a signal.
+func (c *serveCmd) Run() error {
+	if c.Device == "cuda" {
+		return exitError{2, errors.New("--device cuda: this binary was built without CUDA; use --device cpu")}
+	}
+	s, err := c.load()
+	if err != nil {
+		return exitError{2, err}
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)))
+	if err != nil {
+		return exitError{2, err}
+	}
+	srv, err := httpapi.New(httpapi.Config{
+		Engine: s.engine, Names: s.names, APIKey: c.APIKey, OverloadStatus: c.OverloadStatus,
+		Version: version, Chat: s.chat, Defaults: s.defaults, Created: time.Now(),
+	})
+	if err != nil {
+		return exitError{2, err}
+	}
+	fmt.Fprintf(os.Stderr, "ready: %s, http://%s\n", s.line, ln.Addr())
+	return c.serveUntilSignal(srv, ln, s)
+}
+
+// dumpWanted reads VT_TTFT_DUMP.
+func dumpWanted(v string) (bool, error) {
+	switch v {
+	case "", "0":
+		return false, nil
+	case "1":
+		return true, nil
+	}
+	return false, fmt.Errorf("VT_TTFT_DUMP is %q: must be 1 or 0", v)
+}

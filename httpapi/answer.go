@@ -1,0 +1,233 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"waybill/actors"
+	"waybill/actors/waybill"
+)
+
+// answer formats one request's answer, streamed or collected. While streaming it
+// belongs to the request's Detokenizer.
+type answer struct {
+	engine  *actors.Engine
+	format  format
+	id      string
+	created int64
+	model   string
+	head    []byte // `data: {"id":…,"object":…,"created":…,"model":…,`
+
+	includeUsage, continuousUsage bool
+	returnIDs, tokensAsIDs        bool
+	logprobs                      bool
+	offsets                       []int // per choice: characters sent, for text_offset
+}
+
+// format is what differs between chat and plain completions.
+type format interface {
+	idPrefix() string
+	object(stream bool) string
+	// appendChoice appends the inside of a streamed choice, without index,
+	// logprobs and finish_reason.
+	appendChoice(dst []byte, text []byte, first, finish bool) []byte
+	// logprobs returns the value of logprobs for tokens, from character offset.
+	logprobs(a *answer, tokens []actors.TokenLogprobs, offset int) (value any, next int)
+	// choice returns a collected choice.
+	choice(a *answer, index int, c *actors.Choice) any
+}
+
+func newAnswer(s *Server, r *actors.Request, b *commonBody, f format) *answer {
+	a := &answer{
+		engine: s.cfg.Engine, format: f, created: s.now().Unix(), model: s.answerModel(b.Model),
+		returnIDs: isTrue(b.ReturnTokenIDs), tokensAsIDs: isTrue(b.TokensAsIDs),
+		logprobs: r.Sampling.Logprobs != actors.NoLogprobs,
+		offsets:  make([]int, len(r.Prompts)*r.N),
+	}
+	if o := b.StreamOptions; o != nil {
+		a.includeUsage = isTrue(o.IncludeUsage)
+		a.continuousUsage = isTrue(o.ContinuousUsage)
+	}
+	return a
+}
+
+// begin sets the id and what every event starts with.
+func (a *answer) begin(rid string, stream bool) {
+	a.id = a.format.idPrefix() + rid
+	h := append([]byte(nil), `data: {"id":`...)
+	h = appendString(h, []byte(a.id))
+	h = append(h, `,"object":"`...)
+	h = append(h, a.format.object(stream)...)
+	h = append(h, `","created":`...)
+	h = strconv.AppendInt(h, a.created, 10)
+	h = append(h, `,"model":`...)
+	h = appendString(h, []byte(a.model))
+	a.head = append(h, ',')
+}
+
+// AppendDelta appends the event of d; a finish is an event of its own, with an
+// empty delta, as OpenAI's clients expect.
+func (a *answer) AppendDelta(dst []byte, d *actors.Delta) []byte {
+	if len(d.Text) > 0 || d.First || d.Finish == waybill.Running {
+		dst = a.appendEvent(dst, d, false)
+	} else if len(d.IDs) > 0 && (a.returnIDs || a.logprobs) {
+		dst = a.appendEvent(dst, d, false)
+	}
+	if d.Finish != waybill.Running {
+		dst = a.appendEvent(dst, d, true)
+	}
+	return dst
+}
+
+func (a *answer) appendEvent(dst []byte, d *actors.Delta, finish bool) []byte {
+	dst = append(dst, a.head...)
+	dst = append(dst, `"choices":[{"index":`...)
+	dst = strconv.AppendInt(dst, int64(d.Index), 10)
+	dst = append(dst, ',')
+	text := d.Text
+	if finish {
+		text = nil
+	}
+	dst = a.format.appendChoice(dst, text, d.First && !finish, finish)
+	dst = append(dst, `,"logprobs":`...)
+	dst = a.appendLogprobs(dst, d, finish)
+	dst = append(dst, `,"finish_reason":`...)
+	if finish {
+		dst = appendString(dst, []byte(d.Finish.String()))
+		dst = append(dst, `,"stop_reason":`...)
+		dst = appendStopReason(dst, d.StopString, d.StopID)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	if a.returnIDs && !finish {
+		dst = append(dst, `,"token_ids":`...)
+		dst = appendIDs(dst, d.IDs)
+		if d.First {
+			dst = append(dst, `,"prompt_token_ids":`...)
+			dst = appendIDs(dst, d.PromptIDs)
+		}
+	}
+	dst = append(dst, "}]"...)
+	if a.continuousUsage {
+		dst = append(dst, ',')
+		dst = appendUsage(dst, d.Usage)
+	}
+	return append(dst, "}\n\n"...)
+}
+
+// appendLogprobs appends the value of logprobs: those of an echoed prompt come
+// with the first event.
+func (a *answer) appendLogprobs(dst []byte, d *actors.Delta, finish bool) []byte {
+	if !a.logprobs || finish {
+		return append(dst, "null"...)
+	}
+	tokens := d.Logprobs
+	if d.First && len(d.PromptLogprobs) > 0 {
+		tokens = append(append([]actors.TokenLogprobs(nil), d.PromptLogprobs...), tokens...)
+	}
+	v, next := a.format.logprobs(a, tokens, a.offsets[d.Index])
+	a.offsets[d.Index] = next
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("BUG: httpapi: logprobs do not marshal: " + err.Error())
+	}
+	return append(dst, b...)
+}
+
+func appendStopReason(dst []byte, s string, id int32) []byte {
+	switch {
+	case s != "":
+		return appendString(dst, []byte(s))
+	case id >= 0:
+		return strconv.AppendInt(dst, int64(id), 10)
+	}
+	return append(dst, "null"...)
+}
+
+func appendUsage(dst []byte, u actors.Usage) []byte {
+	dst = append(dst, `"usage":{"prompt_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.Prompt), 10)
+	dst = append(dst, `,"completion_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.Completion), 10)
+	dst = append(dst, `,"total_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.Prompt+u.Completion), 10)
+	dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
+	dst = strconv.AppendInt(dst, int64(u.Cached), 10)
+	return append(dst, "}}"...)
+}
+
+// AppendEnd appends the usage event, if it was asked for, and the terminator.
+func (a *answer) AppendEnd(dst []byte, total actors.Usage, _ []*actors.Sequence) []byte {
+	if a.includeUsage {
+		dst = append(dst, a.head...)
+		dst = append(dst, `"choices":[],`...)
+		dst = appendUsage(dst, total)
+		dst = append(dst, "}\n\n"...)
+	}
+	return append(dst, "data: [DONE]\n\n"...)
+}
+
+// AppendFailure appends an error event and the terminator: once the status is
+// sent nothing else is possible.
+func (a *answer) AppendFailure(dst []byte, f *actors.Failure) []byte {
+	dst = append(dst, "data: "...)
+	dst = append(dst, bodyOf(fromFailure(f))...)
+	return append(dst, "\n\ndata: [DONE]\n\n"...)
+}
+
+// AppendKeepAlive appends a comment.
+func (a *answer) AppendKeepAlive(dst []byte) []byte { return append(dst, ": keep-alive\n\n"...) }
+
+// usageObject is the usage of a collected answer.
+type usageObject struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+	Details          struct {
+		CachedTokens int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// collected is the body of an answer that is not streamed.
+type collected struct {
+	ID      string      `json:"id"`
+	Object  string      `json:"object"`
+	Created int64       `json:"created"`
+	Model   string      `json:"model"`
+	Choices []any       `json:"choices"`
+	Usage   usageObject `json:"usage"`
+}
+
+// collect returns the body of a collected answer.
+func (a *answer) collect(choices []actors.Choice, total actors.Usage) []byte {
+	c := collected{ID: a.id, Object: a.format.object(false), Created: a.created, Model: a.model}
+	for i := range choices {
+		c.Choices = append(c.Choices, a.format.choice(a, i, &choices[i]))
+	}
+	c.Usage = usageObject{PromptTokens: total.Prompt, CompletionTokens: total.Completion, TotalTokens: total.Prompt + total.Completion}
+	c.Usage.Details.CachedTokens = total.Cached
+	b, err := marshal(c)
+	if err != nil {
+		panic("BUG: httpapi: an answer does not marshal: " + err.Error())
+	}
+	return b
+}
+
+// stopReason is vLLM's stop_reason: the string or id that stopped a choice.
+func stopReason(c *actors.Choice) any {
+	switch {
+	case c.StopString != "":
+		return c.StopString
+	case c.StopID >= 0:
+		return c.StopID
+	}
+	return nil
+}
+
+// tokenText returns how a token is named in logprobs.
+func (a *answer) tokenText(id int32) string {
+	if a.tokensAsIDs {
+		return "token_id:" + strconv.Itoa(int(id))
+	}
+	return a.engine.TokenText(id)
+}

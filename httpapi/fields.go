@@ -1,0 +1,341 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"waybill/actors"
+)
+
+// Limits on a request's fields; each is answered with a 400 that names it.
+const (
+	maxN          = 128  // outputs per prompt
+	maxPrompts    = 1024 // prompts of a completions request
+	maxStops      = 16   // stop strings
+	maxStopLen    = 1024 // bytes of a stop string
+	maxStopIDs    = 128
+	maxLogitBias  = 1024
+	maxLogprobs   = 20 // alternatives per token
+	maxMessages   = 4096
+	maxJSONDepth  = 64
+	maxModelChars = 256
+)
+
+// commonBody holds the fields that chat and plain completions share. Pointers
+// and raw messages make an explicit null the same as an absent field.
+type commonBody struct {
+	Model             *string             `json:"model"`
+	MaxTokens         *int                `json:"max_tokens"`
+	N                 *int                `json:"n"`
+	BestOf            *int                `json:"best_of"`
+	Temperature       *float64            `json:"temperature"`
+	TopP              *float64            `json:"top_p"`
+	TopK              *int                `json:"top_k"`
+	MinP              *float64            `json:"min_p"`
+	RepetitionPenalty *float64            `json:"repetition_penalty"`
+	PresencePenalty   *float64            `json:"presence_penalty"`
+	FrequencyPenalty  *float64            `json:"frequency_penalty"`
+	LogitBias         map[string]*float64 `json:"logit_bias"`
+	Seed              *int64              `json:"seed"`
+	Stop              json.RawMessage     `json:"stop"`
+	StopTokenIDs      []int32             `json:"stop_token_ids"`
+	AllowedTokenIDs   []int32             `json:"allowed_token_ids"`
+	MinTokens         *int                `json:"min_tokens"`
+	IgnoreEOS         *bool               `json:"ignore_eos"`
+	IncludeStop       *bool               `json:"include_stop_str_in_output"`
+	SkipSpecial       *bool               `json:"skip_special_tokens"`
+	AddSpecialTokens  *bool               `json:"add_special_tokens"`
+	Stream            *bool               `json:"stream"`
+	StreamOptions     *streamOptions      `json:"stream_options"`
+	ReturnTokenIDs    *bool               `json:"return_token_ids"`
+	TokensAsIDs       *bool               `json:"return_tokens_as_token_ids"`
+	PromptLogprobs    *int                `json:"prompt_logprobs"`
+	RequestID         *string             `json:"request_id"`
+	User              json.RawMessage     `json:"user"`
+
+	unsupported
+}
+
+type streamOptions struct {
+	IncludeUsage    *bool `json:"include_usage"`
+	ContinuousUsage *bool `json:"continuous_usage_stats"`
+}
+
+// unsupported holds fields that would change the answer and that the engine does
+// not implement: a value other than the harmless ones is refused, never ignored.
+type unsupported struct {
+	Tools             json.RawMessage `json:"tools"`
+	ToolChoice        json.RawMessage `json:"tool_choice"`
+	Functions         json.RawMessage `json:"functions"`
+	FunctionCall      json.RawMessage `json:"function_call"`
+	ResponseFormat    json.RawMessage `json:"response_format"`
+	StructuredOutputs json.RawMessage `json:"structured_outputs"`
+	GuidedJSON        json.RawMessage `json:"guided_json"`
+	GuidedRegex       json.RawMessage `json:"guided_regex"`
+	GuidedChoice      json.RawMessage `json:"guided_choice"`
+	GuidedGrammar     json.RawMessage `json:"guided_grammar"`
+	Suffix            json.RawMessage `json:"suffix"`
+	BadWords          json.RawMessage `json:"bad_words"`
+	PromptEmbeds      json.RawMessage `json:"prompt_embeds"`
+	UseBeamSearch     json.RawMessage `json:"use_beam_search"`
+	TruncatePrompt    json.RawMessage `json:"truncate_prompt_tokens"`
+	Modalities        json.RawMessage `json:"modalities"`
+	Audio             json.RawMessage `json:"audio"`
+	WebSearch         json.RawMessage `json:"web_search_options"`
+	LogitsProcessors  json.RawMessage `json:"logits_processors"`
+	ThinkingBudget    json.RawMessage `json:"thinking_token_budget"`
+	RepetitionDetect  json.RawMessage `json:"repetition_detection"`
+	KVTransfer        json.RawMessage `json:"kv_transfer_params"`
+	Priority          json.RawMessage `json:"priority"`
+	LengthPenalty     json.RawMessage `json:"length_penalty"`
+	LogprobTokenIDs   json.RawMessage `json:"logprob_token_ids"`
+	Watermarking      json.RawMessage `json:"watermarking"`
+}
+
+// check returns an error for the first field with a value that matters.
+func (u *unsupported) check() *apiError {
+	for _, f := range []struct {
+		name     string
+		value    json.RawMessage
+		harmless []string
+	}{
+		{"tools", u.Tools, []string{"[]"}},
+		{"tool_choice", u.ToolChoice, []string{`"none"`, `"auto"`}},
+		{"functions", u.Functions, []string{"[]"}},
+		{"function_call", u.FunctionCall, []string{`"none"`, `"auto"`}},
+		{"response_format", u.ResponseFormat, []string{`{"type":"text"}`}},
+		{"structured_outputs", u.StructuredOutputs, nil},
+		{"guided_json", u.GuidedJSON, nil}, {"guided_regex", u.GuidedRegex, nil},
+		{"guided_choice", u.GuidedChoice, nil}, {"guided_grammar", u.GuidedGrammar, nil},
+		{"suffix", u.Suffix, []string{`""`}},
+		{"bad_words", u.BadWords, []string{"[]"}},
+		{"prompt_embeds", u.PromptEmbeds, nil},
+		{"use_beam_search", u.UseBeamSearch, []string{"false"}},
+		{"truncate_prompt_tokens", u.TruncatePrompt, nil},
+		{"modalities", u.Modalities, []string{`["text"]`}},
+		{"audio", u.Audio, nil},
+		{"web_search_options", u.WebSearch, nil},
+		{"logits_processors", u.LogitsProcessors, []string{"[]"}},
+		{"thinking_token_budget", u.ThinkingBudget, nil},
+		{"repetition_detection", u.RepetitionDetect, nil},
+		{"kv_transfer_params", u.KVTransfer, nil},
+		{"priority", u.Priority, []string{"0"}},
+		{"length_penalty", u.LengthPenalty, []string{"1", "1.0"}},
+		{"logprob_token_ids", u.LogprobTokenIDs, []string{"[]"}},
+		{"watermarking", u.Watermarking, []string{"false"}},
+	} {
+		if len(f.value) == 0 || string(f.value) == "null" {
+			continue
+		}
+		var compact bytes.Buffer
+		if json.Compact(&compact, f.value) == nil && contains(f.harmless, compact.String()) {
+			continue
+		}
+		return badField(f.name, "%s is not supported by this server", f.name)
+	}
+	return nil
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+// decodeJSON decodes a body into v: one JSON object, not too deep, in UTF-8.
+func decodeJSON(body []byte, v any) *apiError {
+	if !utf8.Valid(body) {
+		return badField("", "the body is not valid UTF-8")
+	}
+	if d := depth(body); d > maxJSONDepth {
+		return badField("", "the JSON is nested %d levels deep, limit %d", d, maxJSONDepth)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		e := badField("", "the body is not the JSON that is expected: %v", err)
+		if t, ok := err.(*json.UnmarshalTypeError); ok {
+			e = badField(t.Field, "%s must be of type %s, not %s", t.Field, t.Type, t.Value)
+		}
+		return e
+	}
+	return nil
+}
+
+// depth returns the deepest nesting of arrays and objects.
+func depth(body []byte) int {
+	d, most := 0, 0
+	inString := false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[' || c == '{':
+			d++
+			most = max(most, d)
+		case c == ']' || c == '}':
+			d--
+		}
+	}
+	return most
+}
+
+// sampling checks the sampling fields. defaults are the model's.
+func (b *commonBody) sampling(o actors.SamplingOptions) (actors.SamplingOptions, *apiError) {
+	for _, f := range []struct {
+		name     string
+		in       *float64
+		out      *float64
+		low, top float64
+	}{
+		{"temperature", b.Temperature, &o.Temperature, 0, 2},
+		{"top_p", b.TopP, &o.TopP, 0, 1},
+		{"min_p", b.MinP, &o.MinP, 0, 1},
+		{"repetition_penalty", b.RepetitionPenalty, &o.RepetitionPenalty, 0, math.Inf(1)},
+		{"presence_penalty", b.PresencePenalty, &o.PresencePenalty, -2, 2},
+		{"frequency_penalty", b.FrequencyPenalty, &o.FrequencyPenalty, -2, 2},
+	} {
+		if f.in == nil {
+			continue
+		}
+		if v := *f.in; !(v >= f.low && v <= f.top) {
+			return o, badField(f.name, "%s must be between %v and %v, got %v", f.name, f.low, f.top, v)
+		}
+		*f.out = *f.in
+	}
+	if b.TopP != nil && *b.TopP == 0 {
+		return o, badField("top_p", "top_p must be above 0 and at most 1, got 0")
+	}
+	if b.RepetitionPenalty != nil && *b.RepetitionPenalty == 0 {
+		return o, badField("repetition_penalty", "repetition_penalty must be above 0, got 0")
+	}
+	if b.TopK != nil {
+		if *b.TopK < -1 {
+			return o, badField("top_k", "top_k must be -1 (off) or not negative, got %d", *b.TopK)
+		}
+		o.TopK = *b.TopK
+	}
+	if b.MinTokens != nil {
+		if *b.MinTokens < 0 {
+			return o, badField("min_tokens", "min_tokens must not be negative, got %d", *b.MinTokens)
+		}
+		o.MinTokens = *b.MinTokens
+	}
+	o.Seed = actors.RandomSeed()
+	if b.Seed != nil {
+		o.Seed = uint64(*b.Seed)
+	}
+	if len(b.AllowedTokenIDs) > 0 {
+		o.AllowedIDs = b.AllowedTokenIDs
+	}
+	return o, b.bias(&o)
+}
+
+// bias reads logit_bias: keys are token ids as strings.
+func (b *commonBody) bias(o *actors.SamplingOptions) *apiError {
+	if len(b.LogitBias) > maxLogitBias {
+		return badField("logit_bias", "logit_bias has %d entries, limit %d", len(b.LogitBias), maxLogitBias)
+	}
+	for k, v := range b.LogitBias {
+		var id int32
+		if n, err := fmt.Sscanf(k, "%d", &id); n != 1 || err != nil || fmt.Sprint(id) != k {
+			return badField("logit_bias", "logit_bias has the key %q, which is not a token id", k)
+		}
+		if v == nil || !(*v >= -100 && *v <= 100) {
+			return badField("logit_bias", "logit_bias of token %s must be between -100 and 100", k)
+		}
+		o.LogitBias = append(o.LogitBias, actors.Bias{ID: id, Value: float32(*v)})
+	}
+	actors.SortBias(o.LogitBias)
+	return nil
+}
+
+// stops reads stop: a string or a list of strings.
+func (b *commonBody) stops() ([]string, *apiError) {
+	if len(b.Stop) == 0 || string(b.Stop) == "null" {
+		return nil, nil
+	}
+	var one string
+	list := []string{}
+	if json.Unmarshal(b.Stop, &one) == nil {
+		list = append(list, one)
+	} else if json.Unmarshal(b.Stop, &list) != nil {
+		return nil, badField("stop", "stop must be a string or a list of strings")
+	}
+	if len(list) > maxStops {
+		return nil, badField("stop", "stop has %d strings, limit %d", len(list), maxStops)
+	}
+	for _, s := range list {
+		if s == "" || len(s) > maxStopLen {
+			return nil, badField("stop", "a stop string has %d bytes, must have 1 to %d", len(s), maxStopLen)
+		}
+	}
+	return list, nil
+}
+
+// fill sets the fields of a request that both endpoints share.
+func (b *commonBody) fill(r *actors.Request, e *actors.Engine, defaults actors.SamplingOptions) *apiError {
+	if err := b.unsupported.check(); err != nil {
+		return err
+	}
+	r.N = 1
+	if b.N != nil {
+		if *b.N < 1 || *b.N > maxN {
+			return badField("n", "n must be between 1 and %d, got %d", maxN, *b.N)
+		}
+		r.N = *b.N
+	}
+	if b.BestOf != nil && *b.BestOf != r.N {
+		return badField("best_of", "best_of is not supported unless it equals n (%d), got %d", r.N, *b.BestOf)
+	}
+	var err *apiError
+	if r.Sampling, err = b.sampling(defaults); err != nil {
+		return err
+	}
+	if r.Stop, err = b.stops(); err != nil {
+		return err
+	}
+	if len(b.StopTokenIDs) > maxStopIDs {
+		return badField("stop_token_ids", "stop_token_ids has %d ids, limit %d", len(b.StopTokenIDs), maxStopIDs)
+	}
+	if err := checkIDs("stop_token_ids", b.StopTokenIDs, e.VocabSize()); err != nil {
+		return err
+	}
+	r.StopIDs = b.StopTokenIDs
+	r.IgnoreEOS = isTrue(b.IgnoreEOS)
+	r.IncludeStop = isTrue(b.IncludeStop)
+	r.KeepSpecial = b.SkipSpecial != nil && !*b.SkipSpecial
+	r.Stream = isTrue(b.Stream)
+	if !r.Stream && b.StreamOptions != nil {
+		return badField("stream_options", "stream_options is only allowed with stream: true")
+	}
+	if b.PromptLogprobs != nil {
+		if r.Stream {
+			return badField("prompt_logprobs", "prompt_logprobs is not supported with stream: true")
+		}
+		if *b.PromptLogprobs < 0 || *b.PromptLogprobs > maxLogprobs {
+			return badField("prompt_logprobs", "prompt_logprobs must be between 0 and %d, got %d", maxLogprobs, *b.PromptLogprobs)
+		}
+		r.PromptLogprobs, r.PromptTop = true, *b.PromptLogprobs
+	}
+	return nil
+}
+
+// checkIDs returns an error if an id is not in the vocabulary.
+func checkIDs(param string, ids []int32, vocab int) *apiError {
+	for _, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return badField(param, "%s holds the token id %d; the vocabulary has %d", param, id, vocab)
+		}
+	}
+	return nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,199 @@
+// Package httpapi serves OpenAI's API over fasthttp. It decodes and checks
+// requests, takes a place for them before any work is done, hands them to the
+// actors, and writes what comes back on the connection's own goroutine.
+package httpapi
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fasthttp/router"
+	"github.com/valyala/fasthttp"
+	"github.com/valyala/fasthttp/fasthttpadaptor"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"waybill/actors"
+)
+
+// Limits of connections and requests. Each is answered with a status that says
+// so, or with a close.
+const (
+	maxBodyBytes   = 32 << 20          // 413 above; a million tokens of text fit
+	maxHeaderBytes = 16 << 10          // 431 above
+	readTimeout    = 60 * time.Second  // for headers and body together: slow senders
+	idleTimeout    = 150 * time.Second // above proxies' usual 60–120 s
+	writeDeadline  = 20 * time.Second  // per write: a peer that takes no bytes
+	maxConnections = 8192
+)
+
+// Config says how a server works.
+type Config struct {
+	// Engine does the work.
+	Engine *actors.Engine
+	// Names are the model's names; the first is reported.
+	Names []string
+	// APIKey, if set, is needed as a bearer token for /v1 paths and for
+	// /tokenize and /detokenize.
+	APIKey string
+	// OverloadStatus is the status of a refusal: 503 or 429.
+	OverloadStatus int
+	// Version is the program's.
+	Version string
+	// Chat renders messages; nil if the model has no template.
+	Chat ChatTemplate
+	// Defaults are the sampling parameters of a request that says nothing.
+	Defaults actors.SamplingOptions
+	// Created is the model's creation time for /v1/models.
+	Created time.Time
+}
+
+// Server is an HTTP server for one engine.
+type Server struct {
+	cfg      Config
+	http     *fasthttp.Server
+	watcher  *watcher
+	closing  atomic.Bool // answers carry Connection: close
+	lastRID  atomic.Uint64
+	instance string
+}
+
+// New returns a server that is not listening yet.
+func New(cfg Config) (*Server, error) {
+	w, err := newWatcher()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, watcher: w, instance: newInstance()}
+	metrics := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Engine.Gatherer(), promhttp.HandlerOpts{}))
+	r := router.New()
+	r.HandleMethodNotAllowed = true
+	r.POST("/v1/chat/completions", s.auth(s.handleChat))
+	r.POST("/v1/completions", s.auth(s.handleCompletions))
+	r.GET("/v1/models", s.auth(s.handleModels))
+	r.GET("/v1/models/{model:*}", s.auth(s.handleModel))
+	r.POST("/tokenize", s.auth(s.handleTokenize))
+	r.POST("/detokenize", s.auth(s.handleDetokenize))
+	r.GET("/health", s.handleHealth)
+	r.GET("/ready", s.handleReady)
+	r.GET("/version", s.handleVersion)
+	r.GET("/metrics", metrics)
+	r.NotFound = func(ctx *fasthttp.RequestCtx) {
+		s.writeError(ctx, &apiError{status: 404, message: "no such path: " + string(ctx.Path())})
+	}
+	r.MethodNotAllowed = func(ctx *fasthttp.RequestCtx) {
+		s.writeError(ctx, &apiError{status: 405, message: "method " + string(ctx.Method()) + " is not allowed for " + string(ctx.Path())})
+	}
+	s.http = &fasthttp.Server{
+		Handler:                      s.guard(r.Handler),
+		ErrorHandler:                 s.handleProtocolError,
+		Name:                         "waybill",
+		ReadTimeout:                  readTimeout,
+		IdleTimeout:                  idleTimeout,
+		ReadBufferSize:               maxHeaderBytes,
+		MaxRequestBodySize:           maxBodyBytes,
+		Concurrency:                  maxConnections,
+		NoDefaultContentType:         true,
+		DisablePreParseMultipartForm: true,
+		CloseOnShutdown:              true,
+		Logger:                       quietLogger{},
+		ConnState:                    connState,
+	}
+	return s, nil
+}
+
+// quietLogger drops fasthttp's log lines: what matters is in the answers and the
+// metrics.
+type quietLogger struct{}
+
+func (quietLogger) Printf(string, ...any) {}
+
+// connState follows a connection: the first byte of each request, and the end of
+// each answer.
+func connState(nc net.Conn, st fasthttp.ConnState) {
+	c, ok := nc.(*conn)
+	if !ok {
+		return
+	}
+	switch st {
+	case fasthttp.StateActive:
+		c.active()
+	case fasthttp.StateIdle, fasthttp.StateClosed:
+		c.finish()
+	}
+}
+
+// Serve answers requests until Shutdown.
+func (s *Server) Serve(ln net.Listener) error {
+	return s.http.Serve(&listener{Listener: ln, engine: s.cfg.Engine, watcher: s.watcher, deadline: writeDeadline})
+}
+
+// Closing makes every answer carry Connection: close from now on, so that
+// clients move to other servers while this one still serves.
+func (s *Server) Closing() { s.closing.Store(true) }
+
+// Shutdown stops listening and waits for open connections, or for ctx.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.ShutdownWithContext(ctx)
+	s.watcher.close()
+	return err
+}
+
+// guard recovers panics of handlers: fasthttp has none, and one would end the
+// process.
+func (s *Server) guard(h fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		defer func() {
+			if r := recover(); r != nil {
+				ctx.Response.Reset()
+				s.writeError(ctx, &apiError{status: 500, message: "internal error"})
+				ctx.SetConnectionClose()
+			}
+		}()
+		h(ctx)
+		if s.closing.Load() {
+			ctx.SetConnectionClose()
+		}
+	}
+}
+
+// auth asks for the API key, if there is one.
+func (s *Server) auth(h fasthttp.RequestHandler) fasthttp.RequestHandler {
+	if s.cfg.APIKey == "" {
+		return h
+	}
+	want := []byte(s.cfg.APIKey)
+	return func(ctx *fasthttp.RequestCtx) {
+		got, ok := strings.CutPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer ")
+		if !ok || subtle.ConstantTimeCompare([]byte(got), want) != 1 {
+			s.writeError(ctx, &apiError{status: 401, message: "the API key is missing or wrong: send Authorization: Bearer <key>"})
+			return
+		}
+		h(ctx)
+	}
+}
+
+// handleProtocolError answers requests that fasthttp could not read.
+func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
+	e := &apiError{status: 400, message: "the request could not be read: " + err.Error()}
+	var small *fasthttp.ErrSmallBuffer
+	var ne net.Error
+	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		e = &apiError{status: 413, message: "the body is larger than the limit of " + itoa(maxBodyBytes) + " bytes"}
+	case errors.As(err, &small):
+		e = &apiError{status: 431, message: "the headers are larger than the limit of " + itoa(maxHeaderBytes) + " bytes"}
+	case errors.As(err, &ne) && ne.Timeout():
+		e = &apiError{status: 408, message: "the request did not arrive within " + readTimeout.String()}
+	}
+	s.writeError(ctx, e)
+	ctx.SetConnectionClose()
+}
+
+// now is the wall clock for created stamps.
+func (s *Server) now() time.Time { return time.Now() }
