@@ -55,7 +55,7 @@ func readGolden(t testing.TB, path string) golden {
 // cpuBackend returns the backend under test.
 func cpuBackend(t testing.TB, m cpu.Math) kernels.Backend {
 	t.Helper()
-	b, err := cpu.New(cpu.Options{Math: m})
+	b, err := cpu.New(cpu.Options{Threads: 1, Math: m})
 	if err != nil {
 		t.Fatal(err)
 	}
