@@ -10,16 +10,22 @@ var avx512 = kernelSet{
 	halves: func(dst []float32, src []byte) {
 		halvesAVX512(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(src)), len(dst))
 	},
-	sumSquares: sumSquaresGeneric,
-	add:        addGeneric,
-	scale:      scaleGeneric,
-	silu:       siluGeneric,
-	rotate:     rotateGeneric,
-	max:        maxGeneric,
-	exp:        expGeneric,
+	sumSquares: sumSquares512,
+	add:        add512,
+	scale:      scale512,
+	silu:       silu512,
+	rotate:     rotate512,
+	max:        max512,
+	exp:        exp512,
+	attention:  attentionAVX512,
 	symmetric:  [maxPanel + 1]int8Kernel{1: symmetric1AVX512, 2: symmetric2AVX512, 4: symmetric4AVX512, 8: symmetric8AVX512, 12: symmetric12AVX512},
 	affine:     [maxPanel + 1]int8Kernel{1: affine1AVX512, 2: affine2AVX512, 4: affine4AVX512, 8: affine8AVX512, 12: affine12AVX512},
 	halfBlocks: [maxPanel + 1]int8Kernel{1: halfBlocks1AVX512, 2: halfBlocks2AVX512, 4: halfBlocks4AVX512, 8: halfBlocks8AVX512, 12: halfBlocks12AVX512},
+	fused: [numFormats][maxPanel + 1]fusedKernel{
+		tileQ8:  {1: fusedQ8x1AVX512, 2: fusedQ8x2AVX512, 4: fusedQ8x4AVX512, 8: fusedQ8x8AVX512, 12: fusedQ8x12AVX512},
+		tileQ4:  {1: fusedQ4x1AVX512, 2: fusedQ4x2AVX512, 4: fusedQ4x4AVX512, 8: fusedQ4x8AVX512, 12: fusedQ4x12AVX512},
+		tileQ4M: {1: fusedQ4Mx1AVX512, 2: fusedQ4Mx2AVX512, 4: fusedQ4Mx4AVX512, 8: fusedQ4Mx8AVX512, 12: fusedQ4Mx12AVX512},
+	},
 	float: [numFormats][maxPanel + 1]floatKernel{
 		tileF32:  {1: floatF32x1AVX512, 2: floatF32x2AVX512, 4: floatF32x4AVX512, 8: floatF32x8AVX512, 12: floatF32x12AVX512},
 		tileF16:  {1: floatF16x1AVX512, 2: floatF16x2AVX512, 4: floatF16x4AVX512, 8: floatF16x8AVX512, 12: floatF16x12AVX512},
@@ -28,7 +34,6 @@ var avx512 = kernelSet{
 }
 
 func init() {
-	avx512.attention = generic.attention
 	for f := tileQ5; f < numFormats; f++ {
 		avx512.unpackQuants[f] = unpackGeneric(f)
 	}
@@ -147,3 +152,48 @@ func floatBF16x8AVX512(dst pointer, stride int, tile, panel pointer, cols int)
 
 //go:noescape
 func floatBF16x12AVX512(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func fusedQ4Mx12AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4Mx8AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4Mx4AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4Mx2AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4Mx1AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x12AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x8AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x4AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x2AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x1AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x12AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x8AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x4AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x2AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x1AVX512(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)

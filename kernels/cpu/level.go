@@ -27,6 +27,8 @@ type kernelSet struct {
 	// int8 and float are the matrix kernels, by height.
 	symmetric, affine, halfBlocks [maxPanel + 1]int8Kernel
 	float                         [numFormats][maxPanel + 1]floatKernel
+	// fused does without unpacking; nil where there is none.
+	fused [numFormats][maxPanel + 1]fusedKernel
 
 	// The kernels that work along a row; elementwise.go says what they do.
 	sumSquares func(x []float32) float32
@@ -45,6 +47,10 @@ type kernelSet struct {
 // each row m of the panel and lane r of the tile. mins is used by affine kernels
 // only.
 type int8Kernel func(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
+
+// fusedKernel adds up several packed tiles, tileBytes apart, against one panel;
+// the next tile's sums go to the next 16 elements of dst.
+type fusedKernel func(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
 
 // floatKernel does the same for a float tile of cols columns.
 type floatKernel func(dst pointer, stride int, tile, panel pointer, cols int)

@@ -99,13 +99,52 @@ func (t *activateTask) run(_, chunk int) {
 	}
 }
 
+// maxFusedPanels is the number of panels up to which tiles are unpacked for each
+// of them on the way. With more it is cheaper to unpack a tile once into scratch
+// memory.
+const maxFusedPanels = 2
+
 // run multiplies the tiles of a chunk.
 func (t *matmulTask) run(thread, chunk int) {
-	first := chunk * t.tilesPerChunk
-	for i := first; i < min(first+t.tilesPerChunk, t.weight.tiles); i++ {
+	end := min((chunk+1)*t.tilesPerChunk, t.weight.tiles)
+	for i := chunk * t.tilesPerChunk; i < end; {
 		s := t.weight.segmentOf(i)
-		lane := (i - s.firstTile) * tileRows
-		t.tile(thread, s, s.tile(i-s.firstTile), s.firstRow+lane, min(tileRows, s.rows-lane))
+		first := i - s.firstTile
+		whole := min(end-s.firstTile, s.rows/tileRows) - first
+		if whole > 0 && len(t.panels) <= maxFusedPanels && t.backend.kernels.fused[s.format][1] != nil {
+			t.fused(s, first, whole)
+			i += whole
+			continue
+		}
+		lane := first * tileRows
+		t.tile(thread, s, s.tile(first), s.firstRow+lane, min(tileRows, s.rows-lane))
+		i++
+	}
+}
+
+// fused multiplies n whole tiles of a segment.
+func (t *matmulTask) fused(s *segment, first, n int) {
+	b, w := t.backend, t.weight
+	row, blocks := s.firstRow+first*tileRows, w.cols/quantElems
+	for _, p := range t.panels {
+		out := t.dst[p.first*w.rows+row:]
+		b.kernels.fused[s.format][p.height](pointer(unsafe.SliceData(out)), 4*w.rows,
+			pointer(unsafe.SliceData(s.tile(first))), s.tileBytes, n,
+			b.int8Acts.at(p.first*blocks*panelRowBytes), blocks)
+		t.addBias(p, row, n*tileRows)
+	}
+}
+
+// addBias adds the bias of n rows of the weight to a panel's results.
+func (t *matmulTask) addBias(p panel, row, n int) {
+	if t.bias == nil {
+		return
+	}
+	for m := range p.height {
+		out := t.dst[(p.first+m)*t.weight.rows+row:][:n]
+		for i, v := range t.bias[row : row+n] {
+			out[i] += v
+		}
 	}
 }
 
@@ -125,13 +164,7 @@ func (t *matmulTask) tile(thread int, s *segment, tile []byte, row, n int) {
 				copy(out[m*w.rows:][:n], scratch.sums[m*tileRows:])
 			}
 		}
-		if t.bias != nil {
-			for m := range p.height {
-				for i, v := range t.bias[row : row+n] {
-					out[m*w.rows+i] += v
-				}
-			}
-		}
+		t.addBias(p, row, n)
 	}
 }
 
