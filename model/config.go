@@ -6,6 +6,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Config describes a decoder. Fields are named as in a Hugging Face config.json,
@@ -151,15 +152,13 @@ func (r *RopeScaling) validate() error {
 	return nil
 }
 
-// addEOS appends the ids that are not there yet.
+// addEOS appends the ids that are not there yet. Ids outside of the vocabulary
+// can never come up, so they are left out, and whoever uses the list may index
+// logits with it.
 func (c *Config) addEOS(ids []int32) {
-next:
 	for _, id := range ids {
-		for _, have := range c.EOSTokenIDs {
-			if have == id {
-				continue next
-			}
+		if id >= 0 && int(id) < c.VocabSize && !slices.Contains(c.EOSTokenIDs, id) {
+			c.EOSTokenIDs = append(c.EOSTokenIDs, id)
 		}
-		c.EOSTokenIDs = append(c.EOSTokenIDs, id)
 	}
 }

@@ -36,7 +36,7 @@ type hfConfig struct {
 	AttentionBias         bool            `json:"attention_bias"`
 	MLPBias               bool            `json:"mlp_bias"`
 	BOSTokenID            *int32          `json:"bos_token_id"`
-	EOSTokenID            tokenIDs        `json:"eos_token_id"`
+	EOSTokenID            TokenIDs        `json:"eos_token_id"`
 	QuantizationConfig    json.RawMessage `json:"quantization_config"`
 }
 
@@ -51,11 +51,11 @@ type hfRope struct {
 	PartialRotaryFactor           *float64 `json:"partial_rotary_factor"`
 }
 
-// tokenIDs is a token id or a list of them.
-type tokenIDs []int32
+// TokenIDs is one token id or a list of them, as JSON has it.
+type TokenIDs []int32
 
 // UnmarshalJSON accepts a number, a list of numbers or null.
-func (t *tokenIDs) UnmarshalJSON(data []byte) error {
+func (t *TokenIDs) UnmarshalJSON(data []byte) error {
 	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] == '[' {
 		return json.Unmarshal(data, (*[]int32)(t))
 	}
@@ -64,7 +64,7 @@ func (t *tokenIDs) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if id != nil {
-		*t = tokenIDs{*id}
+		*t = TokenIDs{*id}
 	}
 	return nil
 }
@@ -269,7 +269,7 @@ type GenerationConfig struct {
 	RepetitionPenalty *float64 `json:"repetition_penalty"`
 	MaxNewTokens      *int     `json:"max_new_tokens"`
 	// EOSTokenIDs are also in Config.EOSTokenIDs.
-	EOSTokenIDs tokenIDs `json:"eos_token_id"`
+	EOSTokenIDs TokenIDs `json:"eos_token_id"`
 }
 
 func parseGenerationConfig(data []byte) (GenerationConfig, error) {

@@ -75,6 +75,7 @@ func TestConfigDefaultsOfEachClass(t *testing.T) {
 			"layer_types": []string{"sliding_attention", "full_attention", "sliding_attention"}},
 			func(c *Config) any { return []int{c.Window(0), c.Window(1), c.Window(2)} }, []int{8, 0, 8}},
 		{"list of ends", "llama", fields{"eos_token_id": []int{5, 6, 5}}, func(c *Config) any { return c.EOSTokenIDs }, []int32{5, 6}},
+		{"end outside of the vocabulary", "llama", fields{"eos_token_id": []int{1000, -1, 5}}, func(c *Config) any { return c.EOSTokenIDs }, []int32{5}},
 		{"null beginning", "qwen2", nil, func(c *Config) any { return c.BOSTokenID }, int32(-1)},
 		{"old name of the type", "llama", fields{"rope_scaling": fields{"type": "linear", "factor": 2.0}},
 			func(c *Config) any { return c.RopeScaling }, RopeScaling{Type: "linear", Factor: 2}},

@@ -52,10 +52,16 @@ func readGolden(t testing.TB, path string) golden {
 	return g
 }
 
-// cpuBackend returns the backend under test.
+// cpuBackend returns the backend under test, on one thread: the tiny models'
+// steps are shorter than waking a second one.
 func cpuBackend(t testing.TB, m cpu.Math) kernels.Backend {
 	t.Helper()
-	b, err := cpu.New(cpu.Options{Math: m})
+	return openCPU(t, cpu.Options{Threads: 1, Math: m})
+}
+
+func openCPU(t testing.TB, o cpu.Options) kernels.Backend {
+	t.Helper()
+	b, err := cpu.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,5 +390,56 @@ func TestCompanyDoesNotChangeABit(t *testing.T) {
 				r.release(&s)
 			}
 		})
+	}
+}
+
+// TestThreadsDoNotChangeABit and the next cover the backend's other settings with
+// one prompt that is longer than an attention tile and the sliding window.
+func TestThreadsDoNotChangeABit(t *testing.T) {
+	for _, name := range tinyModels {
+		dir := filepath.Join("testdata", "tiny", name)
+		p := readGolden(t, filepath.Join(dir, "golden.json")).Prompts[4]
+		var want []float32
+		for _, threads := range []int{1, 2, 3} {
+			r := newRunner(t, loadModel(t, dir, openCPU(t, cpu.Options{Threads: threads, Math: cpu.F32})), 16, kernels.F32)
+			var s runSeq
+			got := r.prefill(&s, p.IDs, 33)
+			if want == nil {
+				want = got
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %d threads give other bits than one", name, threads)
+			}
+		}
+	}
+}
+
+func TestEveryLevelReproducesTheReference(t *testing.T) {
+	for _, level := range cpu.Levels() {
+		for _, name := range tinyModels {
+			dir := filepath.Join("testdata", "tiny", name)
+			p := readGolden(t, filepath.Join(dir, "golden.json")).Prompts[4]
+			r := newRunner(t, loadModel(t, dir, openCPU(t, cpu.Options{Threads: 1, Math: cpu.F32, Level: level})), 16, kernels.F32)
+			var s runSeq
+			tokens, _ := r.generate(&s, r.prefill(&s, p.IDs, wholePrompt), len(p.Tokens))
+			if !slices.Equal(tokens, p.Tokens) {
+				t.Errorf("%s, level %s, prompt %s:\n got %v\nwant %v", name, level, p.ID, tokens, p.Tokens)
+			}
+		}
+	}
+}
+
+// TestDecodeStepDoesNotAllocate holds the whole step on the CPU backend.
+func TestDecodeStepDoesNotAllocate(t *testing.T) {
+	for _, m := range []cpu.Math{cpu.F32, cpu.Int8} {
+		dir := filepath.Join("testdata", "tiny", "qwen3")
+		r := newRunner(t, loadModel(t, dir, cpuBackend(t, m)), 16, kernels.F32)
+		b := &kernels.Batch{
+			Tokens: []int32{5, 6}, Positions: []int32{0, 0}, Slots: []int32{0, 16}, Logits: []int32{0, 1},
+			Seqs: []kernels.BatchSeq{{First: 0, Len: 1, Blocks: []int32{0}}, {First: 1, Len: 1, Blocks: []int32{1}}},
+		}
+		if n := testing.AllocsPerRun(50, func() { r.m.Step(b, r.cache, r.scratch, r.logits) }); n != 0 {
+			t.Errorf("%v: %g allocations a step, want 0", m, n)
+		}
 	}
 }

@@ -90,23 +90,27 @@ func TestSmolLM2InFloat32(t *testing.T) {
 	t.Logf("%d tokens equal", compared)
 }
 
-// TestSmolLM2DecodesFloat32 generates token by token what the test above feeds.
-func TestSmolLM2DecodesFloat32(t *testing.T) {
-	m := loadModel(t, smolPath(t), cpuBackend(t, cpu.F32))
-	r := newRunner(t, m, 16, kernels.F32)
-	for _, p := range smolPrompts(t)[:2] {
+// TestSmolLM2DecodesWhatIsFedAtOnce generates token by token what the other tests
+// feed at once: the same bits in both kinds of arithmetic.
+func TestSmolLM2DecodesWhatIsFedAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		math  cpu.Math
+		cache kernels.DType
+	}{{cpu.F32, kernels.F32}, {cpu.Int8, kernels.F16}, {cpu.Int8, kernels.BF16}} {
+		m := loadModel(t, smolPath(t), cpuBackend(t, c.math))
+		r := newRunner(t, m, 16, c.cache)
+		p := smolPrompts(t)[3]
 		want := forced(r, &p)
 		var s runSeq
 		logits := r.prefill(&s, p.IDs, 3)
 		for i := range want {
 			if !slices.Equal(logits, want[i]) {
-				t.Fatalf("prompt %s: logits of token %d differ between decoding and feeding at once", p.ID, i)
+				t.Fatalf("%v, cache %v, prompt %s: logits of token %d differ", c.math, c.cache, p.ID, i)
 			}
 			if i+1 < len(want) {
 				logits = r.step(feed{&s, p.Tokens[i : i+1], 1})[0]
 			}
 		}
-		r.release(&s)
 	}
 }
 

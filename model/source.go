@@ -98,7 +98,11 @@ func (s *Source) readGGUF() (err error) {
 	}
 	s.Vocab = &vocab
 	s.Config.BOSTokenID = vocab.BOS
-	s.Config.addEOS(vocab.EOG)
+	ends, err := m.EndIDs(&vocab)
+	if err != nil {
+		return in(err)
+	}
+	s.Config.addEOS(ends)
 	for name, id := range map[string]int32{"bos_token": vocab.BOS, "eos_token": vocab.EOS, "unk_token": vocab.UNK} {
 		if id >= 0 {
 			s.TemplateTokens[name] = vocab.Tokens[id]
@@ -157,10 +161,17 @@ func (s *Source) readFolder() error {
 // file reads a file of the folder, nil if it does not exist.
 func (s *Source) file(name string, limit int64) ([]byte, error) {
 	path := filepath.Join(s.Path, name)
-	f, err := os.Open(path)
+	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

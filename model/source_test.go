@@ -1,9 +1,11 @@
 package model
 
 import (
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -68,6 +70,18 @@ func TestFolderSourceVariants(t *testing.T) {
 		writeFile(t, dir, name, []byte(content))
 		_, err := Open(dir)
 		wantError(t, name, err, name)
+	}
+}
+
+func TestNamedPipesAreErrorsNotHangs(t *testing.T) {
+	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json"} {
+		dir := t.TempDir()
+		writeFile(t, dir, "config.json", []byte(tinyConfig(t, "llama")))
+		os.Remove(filepath.Join(dir, name))
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o644); err != nil {
+			t.Skipf("no named pipes here: %v", err)
+		}
+		wantError(t, name, loadError(t, dir), name+" is not a regular file")
 	}
 }
 

@@ -291,8 +291,8 @@ func TestVocabReadsIDsFlagsAndEnds(t *testing.T) {
 	if v.BOS != -1 || v.EOS != 1 || v.UNK != -1 || !v.AddBOS || v.AddEOS || v.AddSpacePrefix {
 		t.Errorf("got %+v", v)
 	}
-	if !reflect.DeepEqual(v.EOG, []int32{1, 2}) {
-		t.Errorf("ends: got %v, want eos 1 and <|im_end|> 2", v.EOG)
+	if ends, err := f.Metadata.EndIDs(&v); err != nil || !reflect.DeepEqual(ends, []int32{1, 2}) {
+		t.Errorf("ends: got %v, %v, want eos 1 and <|im_end|> 2", ends, err)
 	}
 }
 
@@ -352,6 +352,8 @@ func FuzzParse(f *testing.F) {
 			v.Floats()
 			v.Int32s()
 		}
-		file.Metadata.Vocab()
+		if v, err := file.Metadata.Vocab(); err == nil {
+			file.Metadata.EndIDs(&v)
+		}
 	})
 }

@@ -3,10 +3,12 @@ package gguf
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
-// Vocab holds the tokenizer.ggml.* keys, the input of a tokenizer.
+// Vocab holds the tokenizer.ggml.* keys, the input of a tokenizer. It has the
+// fields of tokenizer.GGUFVocab, so that one converts to the other.
 type Vocab struct {
 	// Model is "gpt2" for byte-level BPE or "llama" for SentencePiece.
 	Model string
@@ -23,8 +25,6 @@ type Vocab struct {
 	Merges []string
 	// BOS, EOS and UNK are ids, -1 where the file names none.
 	BOS, EOS, UNK int32
-	// EOG holds all ids that end a generation, EOS first.
-	EOG []int32
 	// AddBOS and AddEOS tell whether a plain text is wrapped in them.
 	AddBOS, AddEOS bool
 	// AddSpacePrefix tells whether a SentencePiece text gets a leading space.
@@ -113,25 +113,24 @@ func (m Metadata) specials(prefix string, v *Vocab) (err error) {
 	if v.AddSpacePrefix, err = m.Bool(prefix+"add_space_prefix", sentencePiece); err != nil {
 		return err
 	}
-	return m.endIDs(prefix, v)
+	return nil
 }
 
-func (m Metadata) endIDs(prefix string, v *Vocab) error {
+// EndIDs returns the ids of v that end a generation: the file's end of text
+// first, then its ends of turn and of message, then what a control token's text
+// tells.
+func (m Metadata) EndIDs(v *Vocab) ([]int32, error) {
+	var ends []int32
 	add := func(id int32) {
-		for _, have := range v.EOG {
-			if have == id {
-				return
-			}
-		}
-		if id >= 0 {
-			v.EOG = append(v.EOG, id)
+		if id >= 0 && !slices.Contains(ends, id) {
+			ends = append(ends, id)
 		}
 	}
 	add(v.EOS)
-	for _, key := range []string{"eot_token_id", "eom_token_id"} {
-		id, err := m.tokenID(prefix+key, len(v.Tokens))
+	for _, key := range []string{"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"} {
+		id, err := m.tokenID(key, len(v.Tokens))
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("gguf: tokenizer: %w", err)
 		}
 		add(id)
 	}
@@ -140,7 +139,7 @@ func (m Metadata) endIDs(prefix string, v *Vocab) error {
 			add(int32(id))
 		}
 	}
-	return nil
+	return ends, nil
 }
 
 // tokenID returns the id under key, -1 if absent.

@@ -6,8 +6,6 @@ package mmap
 import (
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // File is one mapped file. It is not safe for concurrent Close.
@@ -20,18 +18,22 @@ type File struct {
 // that is truncated while it is mapped ends the process with SIGBUS, as with
 // any mapped file: models are to be replaced by rename, not in place.
 func Open(path string) (*File, error) {
+	// Looked at before it is opened: opening a named pipe waits for a writer.
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("mmap: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("mmap: %s is not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("mmap: %w", err)
 	}
 	// The mapping outlives the descriptor.
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
+	if st, err = f.Stat(); err != nil {
 		return nil, fmt.Errorf("mmap: %w", err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("mmap: %s is not a regular file", path)
 	}
 	size := st.Size()
 	if size == 0 {
@@ -40,7 +42,7 @@ func Open(path string) (*File, error) {
 	if int64(int(size)) != size {
 		return nil, fmt.Errorf("mmap: %s has %d bytes, more than an address space holds", path, size)
 	}
-	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	data, err := mapFile(f, int(size))
 	if err != nil {
 		return nil, fmt.Errorf("mmap: map %d bytes of %s: %w", size, path, err)
 	}
@@ -61,7 +63,7 @@ func (f *File) Close() error {
 	}
 	data := f.data
 	f.data = nil
-	if err := unix.Munmap(data); err != nil {
+	if err := unmap(data); err != nil {
 		return fmt.Errorf("mmap: unmap %s: %w", f.path, err)
 	}
 	return nil

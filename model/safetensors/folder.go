@@ -102,10 +102,17 @@ func shardNames(dir string) ([]string, map[string]string, error) {
 		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
 	path := filepath.Join(dir, indexName)
-	f, err := os.Open(path)
+	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("safetensors: %s has neither %s nor %s", dir, singleName, indexName)
 	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("safetensors: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("safetensors: %s is not a regular file", path)
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
