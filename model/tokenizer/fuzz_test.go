@@ -38,7 +38,9 @@ func FuzzRoundTrip(f *testing.F) {
 		if got = d.Flush(got); string(got) != tok.Decode(ids, false) {
 			t.Fatalf("stream %q, whole %q", got, tok.Decode(ids, false))
 		}
-		if utf8.ValidString(text) && tok.sentence == nil && !tok.nfc {
+		// SmolLM2's alphabet lacks some control characters: they are dropped, as the reference does.
+		all := !slices.ContainsFunc([]byte(text), func(b byte) bool { return tok.byteIDs[b] < 0 })
+		if all && utf8.ValidString(text) && tok.sentence == nil && !tok.nfc {
 			plain := tok.Encode(nil, text, EncodeOptions{})
 			if got := tok.Decode(plain, false); got != text {
 				t.Fatalf("round trip: got %q, want %q", got, text)
