@@ -10,6 +10,7 @@ var avx512 = kernelSet{
 	halves: func(dst []float32, src []byte) {
 		halvesAVX512(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(src)), len(dst))
 	},
+	kScales:    kScales256,
 	sumSquares: sumSquares512,
 	add:        add512,
 	scale:      scale512,
@@ -34,15 +35,11 @@ var avx512 = kernelSet{
 }
 
 func init() {
-	for f := tileQ5; f < numFormats; f++ {
-		avx512.unpackQuants[f] = unpackGeneric(f)
-	}
-	for _, f := range []format{tileQ4, tileQ4M, tileQ4K} {
-		lift := 128 - formats[f].zero
-		if formats[f].affine {
-			lift = 0
+	for f := tileQ4; f < numFormats; f++ {
+		avx512.unpackQuants[f] = unpackAVX2(f)
+		if formats[f].bits == 4 {
+			avx512.unpackQuants[f] = func(dst, tile pointer, blocks int) { nibblesAVX512(dst, tile, blocks, f.lift()) }
 		}
-		avx512.unpackQuants[f] = func(dst, tile pointer, blocks int) { nibblesAVX512(dst, tile, blocks, lift) }
 	}
 }
 

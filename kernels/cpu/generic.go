@@ -10,6 +10,7 @@ var generic = kernelSet{
 	heights:    []int{4, 1},
 	quantize:   quantizeGeneric,
 	halves:     halvesGeneric,
+	kScales:    kScalesGeneric,
 	sumSquares: sumSquaresGeneric,
 	add:        addGeneric,
 	scale:      scaleGeneric,

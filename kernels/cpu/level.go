@@ -22,6 +22,8 @@ type kernelSet struct {
 	quantize func(dst pointer, x []float32, stride, height, blocks int)
 	// halves widens half-precision scales.
 	halves func(dst []float32, src []byte)
+	// kScales multiplies the scales of the K-quants out.
+	kScales func(dst []float32, halves, bytes []byte, kind byteKind)
 	// unpackQuants is indexed by format; nil where tiles lie unpacked.
 	unpackQuants [numFormats]func(dst, tile pointer, blocks int)
 	// int8 and float are the matrix kernels, by height.

@@ -189,7 +189,7 @@ func (t *matmulTask) multiplier(scratch *scratch, s *segment, tile []byte) multi
 	blocks := cols / quantElems
 	all := unsafe.Slice((*float32)(scratch.tile.at(cols*tileRows)), unpackedFloats(cols))
 	u := unpacked{scales: all[:2*blocks*tileRows], mins: all[2*blocks*tileRows:]}
-	f.unpackScales(&u, tile[blocks*f.quantBytes():], blocks, k.halves)
+	f.unpackScales(k, &u, tile[blocks*f.quantBytes():], blocks)
 	m.scales, m.mins = pointer(unsafe.SliceData(u.scales)), pointer(unsafe.SliceData(u.mins))
 	if unpack := k.unpackQuants[f]; unpack != nil {
 		to := scratch.tile.at(0)

@@ -22,53 +22,71 @@ type unpacked struct {
 // unpackedFloats returns the float32 of scales and minimums that a tile needs.
 func unpackedFloats(cols int) int { return 3 * cols / quantElems * tileRows }
 
+// lift returns what is added to a stored quant to unpack it.
+func (f format) lift() int {
+	if formats[f].affine {
+		return 0
+	}
+	return 128 - formats[f].zero
+}
+
 // unpackQuants sets dst to the quants of a tile. It is the meaning of the faster
 // ones.
 func (f format) unpackQuants(dst, tile []byte, blocks int) {
-	info := &formats[f]
-	lift := byte(128 - info.zero)
-	if info.affine {
-		lift = 0
-	}
+	lift := byte(f.lift())
 	for b := range blocks {
 		src, to := tile[b*f.quantBytes():], dst[b*quantTile:][:quantTile]
 		for i := range to {
-			g, lane := i/64, i%64
-			u := src[64*(g%4)+lane] >> (g / 4 * 4) & 15
-			switch info.bits {
-			case 5:
-				u |= src[256+8*g+lane/8] >> (lane % 8) & 1 << 4
-			case 6:
-				u |= src[256+g/4*64+lane] >> (2 * (g % 4)) & 3 << 4
-			}
-			to[i] = u + lift
+			to[i] = f.quant(src, i%64/4, i/64*4+i%4) + lift
 		}
 	}
 }
 
 // unpackScales sets u's scales and minimums from the scale area of a tile.
-func (f format) unpackScales(u *unpacked, area []byte, blocks int, halves func(dst []float32, src []byte)) {
-	n := blocks * tileRows
+func (f format) unpackScales(k *kernelSet, u *unpacked, area []byte, blocks int) {
+	n, supers := blocks*tileRows, blocks/superBlocks*tileRows
 	switch formats[f].scales {
 	case scaleHalf:
-		halves(u.scales[:n], area)
+		k.halves(u.scales[:n], area)
 	case scaleMin:
-		halves(u.scales[:n], area)
-		halves(u.mins[:n], area[2*n:])
+		k.halves(u.scales[:n], area)
+		k.halves(u.mins[:n], area[2*n:])
 	case scaleK:
-		supers := blocks / superBlocks * tileRows
-		scales, mins := area[4*supers:], area[4*supers+n:]
-		for i := range n {
-			s := i/(superBlocks*tileRows)*tileRows + i%tileRows
-			d, dmin := half(area, s), half(area, supers+s)
-			u.scales[i] = d * float32(scales[i])
-			u.mins[i] = -(dmin * float32(mins[i]))
-		}
+		bytes := area[4*supers:]
+		k.kScales(u.scales[:n], area, bytes, scaleBytes)
+		k.kScales(u.mins[:n], area[2*supers:], bytes[n:], minimumBytes)
 	case scale6K:
-		supers := blocks / superBlocks * tileRows
-		for i := range 2 * n {
-			s := i/(2*superBlocks*tileRows)*tileRows + i%tileRows
-			u.scales[i] = half(area, s) * float32(int8(area[2*supers+i]))
+		k.kScales(u.scales[:2*n], area, area[2*supers:], signedBytes)
+	}
+}
+
+// byteKind tells the three uses of bytes that a super block's halves multiply.
+type byteKind uint8
+
+const (
+	// scaleBytes are unsigned, 16 for each block.
+	scaleBytes byteKind = iota
+	// minimumBytes are scaleBytes whose product is negated.
+	minimumBytes
+	// signedBytes are signed, 32 for each block.
+	signedBytes
+)
+
+// kScalesGeneric sets dst to the products of bytes and their super block's halves.
+func kScalesGeneric(dst []float32, halves, bytes []byte, kind byteKind) {
+	per := superBlocks * tileRows
+	if kind == signedBytes {
+		per *= 2
+	}
+	for i := range dst {
+		d := half(halves, i/per*tileRows+i%tileRows)
+		switch kind {
+		case scaleBytes:
+			dst[i] = d * float32(bytes[i])
+		case minimumBytes:
+			dst[i] = -d * float32(bytes[i])
+		case signedBytes:
+			dst[i] = d * float32(int8(bytes[i]))
 		}
 	}
 }

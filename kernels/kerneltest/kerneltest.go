@@ -32,16 +32,22 @@ const u = 0x1p-24
 
 // Run runs all checks.
 func Run(t *testing.T, c Config) {
-	t.Run("MatMul", c.matMul)
-	t.Run("MatMulRowAlone", c.matMulRowAlone)
-	t.Run("NotFinite", c.notFinite)
-	t.Run("PackRefuses", c.packRefuses)
-	t.Run("Embed", c.embed)
+	RunProducts(t, c)
 	t.Run("Rows", c.rows)
 	t.Run("Rope", c.rope)
 	t.Run("Attention", c.attention)
 	t.Run("Chunks", c.chunks)
 	t.Run("Stores", c.stores)
+}
+
+// RunProducts runs the checks of weights only. The other ops do not depend on
+// Config.Math.
+func RunProducts(t *testing.T, c Config) {
+	t.Run("MatMul", c.matMul)
+	t.Run("MatMulRowAlone", c.matMulRowAlone)
+	t.Run("NotFinite", c.notFinite)
+	t.Run("PackRefuses", c.packRefuses)
+	t.Run("Embed", c.embed)
 }
 
 // bench is the two backends of one check, and what is random in it.
