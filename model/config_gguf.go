@@ -36,6 +36,7 @@ func parseGGUFConfig(f *gguf.File) (Config, error) {
 		MaxPositionEmbeddings: g.int("context_length", 0),
 		BOSTokenID:            -1,
 	}
+	// Absent in files from before grouped queries.
 	c.NumKVHeads = g.int("attention.head_count_kv", c.NumHeads)
 	if c.NumHeads > 0 {
 		c.HeadDim = c.HiddenSize / c.NumHeads
@@ -46,6 +47,8 @@ func parseGGUFConfig(f *gguf.File) (Config, error) {
 	if g.err != nil {
 		return Config{}, g.err
 	}
+	// The vocabulary's size has a key of its own only in some files, and tying has
+	// none in any: a head that is not there is the embedding.
 	embedding, ok := f.Tensor("token_embd.weight")
 	if !ok {
 		return Config{}, fmt.Errorf("tensor token_embd.weight is missing")
@@ -88,9 +91,11 @@ func (g *ggufKeys) refuse(c *Config) {
 			g.keep(fmt.Errorf("%s.%s is %d, expected %d", g.arch, key, n, want))
 		}
 	}
+	// A mixture of experts keeps its architecture's name and says it here only.
 	expect("expert_count", 0, 0)
 	expect("attention.value_length", c.HeadDim, c.HeadDim)
 	expect("rope.dimension_count", c.HeadDim, c.HeadDim)
+	// Factors that Granite's files bring along under llama's name.
 	for _, key := range []string{"attention.scale", "embedding_scale", "residual_scale", "logit_scale"} {
 		if _, ok := g.m[g.arch+"."+key]; ok {
 			g.keep(fmt.Errorf("%s.%s is not supported", g.arch, key))

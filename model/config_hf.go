@@ -40,6 +40,7 @@ type hfConfig struct {
 	QuantizationConfig    json.RawMessage `json:"quantization_config"`
 }
 
+// hfRope is rope_scaling, or rope_parameters with the base in it.
 type hfRope struct {
 	RopeTheta                     *float64 `json:"rope_theta"`
 	RopeType                      string   `json:"rope_type"`
@@ -83,6 +84,7 @@ func parseHFConfig(data []byte) (Config, error) {
 	if err := json.Unmarshal(data, &h); err != nil {
 		return Config{}, err
 	}
+	// The class first: the sizes of another architecture mean something else.
 	architecture, modelType, err := h.class()
 	if err != nil {
 		return Config{}, err
@@ -138,6 +140,8 @@ func (h *hfConfig) refuse() error {
 	if h.MLPBias {
 		return fmt.Errorf("mlp_bias true is not supported")
 	}
+	// Phi and others rotate a part of each head; it sits with the other rotary
+	// parameters in the newer layout.
 	partial := or(h.PartialRotaryFactor, 1)
 	if h.RopeParameters != nil {
 		partial = or(h.RopeParameters.PartialRotaryFactor, partial)
@@ -181,6 +185,7 @@ func (h *hfConfig) heads(c *Config, modelType string) error {
 	return nil
 }
 
+// rope reads either layout; the newer one wins where a file has both.
 func (h *hfConfig) rope(c *Config) {
 	const defaultTheta = 10000
 	c.RopeTheta = or(h.RopeTheta, defaultTheta)
@@ -209,6 +214,7 @@ func (h *hfConfig) rope(c *Config) {
 // switched on, and from layer max_window_layers on unless layer_types says where.
 func (h *hfConfig) windows(c *Config, modelType string) error {
 	const defaultWindow, defaultMaxWindowLayers = 4096, 28
+	// An absent field is the class's default, a null is no window.
 	var window *int
 	if len(h.SlidingWindow) == 0 {
 		window = new(int)
@@ -240,7 +246,9 @@ func (h *hfConfig) windows(c *Config, modelType string) error {
 	return nil
 }
 
+// windowsFrom gives all layers from firstWindowed on the window.
 func (h *hfConfig) windowsFrom(c *Config, firstWindowed int) error {
+	// Sizes are validated later, and the list below is as long as one of them.
 	if c.SlidingWindow == 0 || c.NumLayers < 1 || c.NumLayers > maxLayers {
 		return nil
 	}
@@ -272,6 +280,7 @@ type GenerationConfig struct {
 	EOSTokenIDs TokenIDs `json:"eos_token_id"`
 }
 
+// parseGenerationConfig reads a generation_config.json.
 func parseGenerationConfig(data []byte) (GenerationConfig, error) {
 	var g GenerationConfig
 	err := json.Unmarshal(data, &g)

@@ -16,18 +16,19 @@ import (
 //
 // Attention is causal with grouped queries and rotary positions.
 type llama struct {
-	embed, head kernels.Weight
-	norm        kernels.Buffer
+	embed, head kernels.Weight // [vocabulary, hidden]; one and the same if tied
+	norm        kernels.Buffer // [hidden]
 	layers      []llamaLayer
 }
 
 type llamaLayer struct {
-	attentionNorm kernels.Buffer
-	qkv           kernels.Weight
+	attentionNorm kernels.Buffer // [hidden]
+	qkv           kernels.Weight // [(heads + 2 kv heads) * head dim, hidden]
 	attention     kernels.QKV
-	output        kernels.Weight
-	mlpNorm       kernels.Buffer
-	gateUp, down  kernels.Weight
+	output        kernels.Weight // [hidden, heads * head dim]
+	mlpNorm       kernels.Buffer // [hidden]
+	gateUp        kernels.Weight // [2 * intermediate, hidden], gate above up
+	down          kernels.Weight // [hidden, intermediate]
 }
 
 func loadLlama(l *loader) decoder {
@@ -60,7 +61,7 @@ func (m *llama) forward(p *pass) {
 		l := &m.layers[i]
 		p.addNorm(l.attentionNorm)
 		p.project(l.qkv, nil)
-		p.attend(l.attention)
+		p.attend(l.attention) // after the last layer's only wanted rows go on
 		p.output(l.output)
 		p.addNorm(l.mlpNorm)
 		p.swiglu(l.gateUp, l.down)

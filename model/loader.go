@@ -35,7 +35,7 @@ func (l *loader) find(name string, want ...int) (fileTensor, bool) {
 	if l.err != nil {
 		return fileTensor{}, false
 	}
-	l.found[name] = true
+	l.found[name] = true // missing ones too: they end the load anyway
 	var t fileTensor
 	if d, ok := l.set.(dummySet); ok && l.dry {
 		// Making up values only to look at their shape takes as long as packing.
@@ -47,6 +47,7 @@ func (l *loader) find(name string, want ...int) (fileTensor, bool) {
 		l.err = fmt.Errorf("%s: tensor %s: shape %v, expected %v", t.file, t.name, t.shape, want)
 		return fileTensor{}, false
 	}
+	// Counted once, though the second run comes by here again.
 	if l.dry {
 		elems := int64(1)
 		for _, d := range want {
@@ -121,6 +122,7 @@ func (l *loader) vector(parts ...vectorPart) kernels.Buffer {
 		if !ok {
 			return nil
 		}
+		// No converter quantizes a vector, and its size need not fill blocks.
 		if t.dtype.Quantized() {
 			l.err = fmt.Errorf("%s: tensor %s: type %s, expected one of F32, F16, BF16", t.file, t.name, t.dtype)
 			return nil
@@ -183,6 +185,8 @@ func (l *loader) divideFreqs(freqs []float32) {
 		l.err = fmt.Errorf("%s: tensor %s: type %s, expected F32", t.file, t.name, t.dtype)
 		return
 	}
+	// The converter computed them in float32, so the frequencies may differ in the
+	// last bit from those that the folder's config gives.
 	divisors := make([]float32, len(freqs))
 	quant.Dequantize(divisors, t.dtype, t.data)
 	for i, d := range divisors {

@@ -9,19 +9,20 @@ import (
 // qwen2 is the decoder of Qwen2 and Qwen2.5: llama's diagram, with a bias on the
 // projections of q, k and v, and optionally a sliding window in the upper layers.
 type qwen2 struct {
-	embed, head kernels.Weight
-	norm        kernels.Buffer
+	embed, head kernels.Weight // [vocabulary, hidden]; one and the same if tied
+	norm        kernels.Buffer // [hidden]
 	layers      []qwen2Layer
 }
 
 type qwen2Layer struct {
-	attentionNorm kernels.Buffer
-	qkv           kernels.Weight
-	qkvBias       kernels.Buffer
+	attentionNorm kernels.Buffer // [hidden]
+	qkv           kernels.Weight // [(heads + 2 kv heads) * head dim, hidden]
+	qkvBias       kernels.Buffer // [(heads + 2 kv heads) * head dim]
 	attention     kernels.QKV
-	output        kernels.Weight
-	mlpNorm       kernels.Buffer
-	gateUp, down  kernels.Weight
+	output        kernels.Weight // [hidden, heads * head dim]
+	mlpNorm       kernels.Buffer // [hidden]
+	gateUp        kernels.Weight // [2 * intermediate, hidden], gate above up
+	down          kernels.Weight // [hidden, intermediate]
 }
 
 func loadQwen2(l *loader) decoder {
@@ -36,6 +37,7 @@ func loadQwen2(l *loader) decoder {
 				l.rotary(p+"self_attn.q_proj.weight", c.NumHeads, c.HeadDim, c.HiddenSize),
 				l.rotary(p+"self_attn.k_proj.weight", c.NumKVHeads, c.HeadDim, c.HiddenSize),
 				l.matrix(p+"self_attn.v_proj.weight", c.NumKVHeads*c.HeadDim, c.HiddenSize)),
+			// One bias below the other, as the weights' rows are.
 			qkvBias: l.vector(
 				vectorPart{p + "self_attn.q_proj.bias", c.NumHeads * c.HeadDim},
 				vectorPart{p + "self_attn.k_proj.bias", c.NumKVHeads * c.HeadDim},

@@ -10,18 +10,19 @@ import (
 // RMSNorm over each head of q and k before the rotation, and heads whose width
 // does not follow from the hidden size.
 type qwen3 struct {
-	embed, head kernels.Weight
-	norm        kernels.Buffer
+	embed, head kernels.Weight // [vocabulary, hidden]; one and the same if tied
+	norm        kernels.Buffer // [hidden]
 	layers      []qwen3Layer
 }
 
 type qwen3Layer struct {
-	attentionNorm kernels.Buffer
-	qkv           kernels.Weight
-	attention     kernels.QKV // with q's and k's norm
-	output        kernels.Weight
-	mlpNorm       kernels.Buffer
-	gateUp, down  kernels.Weight
+	attentionNorm kernels.Buffer // [hidden]
+	qkv           kernels.Weight // [(heads + 2 kv heads) * head dim, hidden]
+	attention     kernels.QKV    // with q's and k's norm
+	output        kernels.Weight // [hidden, heads * head dim]
+	mlpNorm       kernels.Buffer // [hidden]
+	gateUp        kernels.Weight // [2 * intermediate, hidden], gate above up
+	down          kernels.Weight // [hidden, intermediate]
 }
 
 func loadQwen3(l *loader) decoder {
@@ -31,6 +32,7 @@ func loadQwen3(l *loader) decoder {
 	for i := range c.NumLayers {
 		p := fmt.Sprintf("model.layers.%d.", i)
 		attention := c.attention(i, invFreq)
+		// One weight for all heads of a layer: the norm is within each head.
 		attention.QNorm = l.vector(vectorPart{p + "self_attn.q_norm.weight", c.HeadDim})
 		attention.KNorm = l.vector(vectorPart{p + "self_attn.k_norm.weight", c.HeadDim})
 		m.layers = append(m.layers, qwen3Layer{

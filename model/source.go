@@ -77,6 +77,7 @@ func (s *Source) Close() error {
 	return s.gguf.Close()
 }
 
+// readGGUF fills in what a GGUF file holds, which is everything.
 func (s *Source) readGGUF() (err error) {
 	if s.gguf, err = gguf.Open(s.Path); err != nil {
 		return err
@@ -89,6 +90,8 @@ func (s *Source) readGGUF() (err error) {
 	if s.Name, err = m.Str("general.name", s.Name); err != nil {
 		return in(err)
 	}
+	// Read here, not when asked for: a file whose tokenizer is broken should fail
+	// before its weights are packed.
 	vocab, err := m.Vocab()
 	if err != nil {
 		return in(err)
@@ -118,6 +121,8 @@ func (s *Source) readGGUF() (err error) {
 	return nil
 }
 
+// readFolder reads the small files of a folder. Only config.json must be there:
+// dummy weights need no more.
 func (s *Source) readFolder() error {
 	config, err := s.file("config.json", maxConfigBytes)
 	if err != nil {
@@ -190,6 +195,7 @@ func (s *Source) file(name string, limit int64) ([]byte, error) {
 // name. A field holds the text, or an object with the text in "content".
 var templateTokenNames = []string{"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}
 
+// readTokenizerConfig takes what templates need; the rest is the tokenizer's.
 func (s *Source) readTokenizerConfig() error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(s.TokenizerConfigJSON, &fields); err != nil {

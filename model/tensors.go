@@ -49,6 +49,7 @@ func (s safetensorsSet) find(name string, want []int) (fileTensor, error) {
 	return fileTensor{file: t.File, name: name, dtype: d, shape: t.Shape, data: t.Data}, nil
 }
 
+// extra leaves out what no architecture has a use for.
 func (s safetensorsSet) extra(found map[string]bool) []string {
 	var names []string
 	for _, name := range s.Names() {
@@ -73,6 +74,7 @@ func (s ggufSet) find(name string, want []int) (fileTensor, error) {
 	return fileTensor{file: s.f.Path(), name: t.Name, dtype: t.DType, shape: t.Shape, data: t.Data}, nil
 }
 
+// extra compares in the file's names, since rope_freqs has no other.
 func (s ggufSet) extra(found map[string]bool) []string {
 	known := make(map[string]bool, len(found))
 	for name := range found {

@@ -80,6 +80,7 @@ type Metadata map[string]Value
 func parseMetadata(c *cursor, n int) (Metadata, error) {
 	m := make(Metadata, n)
 	start := c.off
+	// n was checked against the file's size, so the loop ends with the file.
 	for i := range n {
 		key, err := c.string(maxKeyBytes)
 		if err != nil {
@@ -129,6 +130,7 @@ func parseValue(c *cursor, t Type, depth int) (Value, error) {
 			return v, err
 		}
 		v.from = c.off
+		// Numbers need no walk: their count times their size is all there is.
 		if v.elem != String && v.elem != Array {
 			_, err = c.bytes(uint64(v.len) * v.elem.minBytes())
 			v.to = c.off
@@ -198,6 +200,7 @@ func (v Value) Strings() ([]string, error) {
 	if v.typ != Array || v.elem != String {
 		return nil, v.wrongArray("strings")
 	}
+	// Lengths were checked by parseValue's walk over the same bytes.
 	all, out, off := string(v.raw), make([]string, v.len), 0
 	for i := range out {
 		n := int(binary.LittleEndian.Uint64(v.raw[off:]))
@@ -242,6 +245,7 @@ func (v Value) Int32s() ([]int32, error) {
 	return out, nil
 }
 
+// wrongArray names the type found and the one expected.
 func (v Value) wrongArray(want string) error {
 	if v.typ != Array {
 		return fmt.Errorf("%s, expected an array of %s", v.typ, want)
@@ -274,6 +278,7 @@ func integer(t Type, raw []byte) (int64, bool) {
 	return 0, false
 }
 
+// float decodes a floating-point type; not ok if it is none.
 func float(t Type, raw []byte) (float64, bool) {
 	switch t {
 	case Float32:

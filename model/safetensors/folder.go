@@ -50,6 +50,7 @@ func (d *Folder) open(dir string, names []string, index map[string]string) error
 			return err
 		}
 		d.files = append(d.files, f)
+		// Which of two would be right? Refuse rather than take the last.
 		for _, t := range f.Tensors() {
 			if other, ok := d.tensors[t.Name]; ok {
 				return fmt.Errorf("safetensors: tensor %q is in both %s and %s", t.Name, other.File, t.File)
@@ -57,6 +58,7 @@ func (d *Folder) open(dir string, names []string, index map[string]string) error
 			d.tensors[t.Name] = t
 		}
 	}
+	// Tensors in a shard that the index leaves out are the loader's to refuse.
 	for name, shard := range index {
 		t, ok := d.tensors[name]
 		if !ok || filepath.Base(t.File) != shard {
