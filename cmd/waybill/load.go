@@ -48,6 +48,9 @@ func (c *serveCmd) load() (*served, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n := tok.VocabSize(); n > src.Config.VocabSize {
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model's embedding only %d rows", c.Model, n, src.Config.VocabSize)
+	}
 	chat, err := newChat(src, tok)
 	if err != nil {
 		return nil, err
@@ -99,10 +102,11 @@ func (c *serveCmd) load() (*served, error) {
 // newTokenizer makes the tokenizer of a model file or folder.
 func newTokenizer(src *model.Source) (*tokenizer.Tokenizer, error) {
 	if v := src.Vocab; v != nil {
-		return tokenizer.FromGGUF(tokenizer.GGUFVocab{
-			Model: v.Model, Pre: v.Pre, Tokens: v.Tokens, Scores: v.Scores, Types: v.Types, Merges: v.Merges,
-			BOS: v.BOS, EOS: v.EOS, UNK: v.UNK, AddBOS: v.AddBOS, AddEOS: v.AddEOS, AddSpacePrefix: v.AddSpacePrefix,
-		})
+		t, err := tokenizer.FromGGUF(tokenizer.GGUFVocab(*v))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", src.Path, err)
+		}
+		return t, nil
 	}
 	if src.TokenizerJSON == nil {
 		return nil, fmt.Errorf("%s: tokenizer.json is missing", src.Path)
