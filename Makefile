@@ -56,6 +56,10 @@ test: model ## Run all tests.
 race: model ## Run the concurrent packages' tests under the race detector (needs a C compiler).
 	CGO_ENABLED=1 go test -race -short -timeout 15m ./actors/... ./httpapi/...
 
+.PHONY: check-split
+check-split: model ## Measure the split at 1 to 32 clients and check that every line adds up.
+	go test -timeout 60m -count=1 -v -run TestDumpLines ./cmd/waybill -full
+
 .PHONY: lint
 lint: ## Check format, vet and staticcheck.
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted:"; echo "$$out"; exit 1; fi

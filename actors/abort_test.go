@@ -100,6 +100,7 @@ func abortCase(t *testing.T, stream bool, at waybill.Milestone, steps int) {
 		cfg.MaxSeqs = 1
 	}
 	e := startEngine(t, cfg)
+	t.Cleanup(g.release)
 	other := goldens(t)[3]
 	var wg sync.WaitGroup
 	r1 := e.request(other.IDs, len(other.Tokens))
@@ -145,6 +146,18 @@ func abortCase(t *testing.T, stream bool, at waybill.Milestone, steps int) {
 	if strings.Contains(conn.String(), "failure") {
 		t.Errorf("an aborted client got an event: %q", conn.String())
 	}
+	eventually(t, "no plan on offer names the victim", func() bool {
+		p := e.pipe.Load().slot.Load()
+		if p == nil {
+			return false
+		}
+		for i := range p.Rows {
+			if p.Rows[i].Seq == victim.Sequences()[0].ID {
+				return false
+			}
+		}
+		return true
+	})
 	// After the step that runs now no step may hold the victim: its place is back
 	// at the next StepDone, or at once if it held nothing.
 	for range steps {

@@ -248,6 +248,9 @@ func (e *Engine) warmUp() error {
 		return nil
 	}
 	for _, c := range []struct{ start, tokens int }{{0, 16}, {16, 1}, {0, 64}, {64, 1}, {65, 1}} {
+		if c.tokens > e.cfg.MaxBatchedTokens {
+			continue
+		}
 		d, err := x.warm(c.start, c.tokens, e.cfg.MaxModelLen)
 		if err != nil {
 			return fmt.Errorf("actors: warm-up: %w", err)
