@@ -27,6 +27,9 @@ type Out struct {
 // appends tokens, ends sequences and publishes blocks that the step filled. outs
 // is appended to.
 func (c *Core) Done(step StepID, results []Result, elapsed time.Duration, outs []Out) ([]Out, error) {
+	if c.record != nil {
+		c.note(Event{Op: "done", Step: step, Results: append([]Result(nil), results...), Elapsed: elapsed})
+	}
 	if c.inFlight == nil || step != c.lastStep {
 		return outs, fmt.Errorf("sched: step %d ended, but step %d is the last one and in flight: %t", step, c.lastStep, c.inFlight != nil)
 	}
@@ -114,6 +117,7 @@ func (c *Core) withdraw(s *seq) {
 // Bound commits the plan on offer: it runs as step. It returns the sequences that
 // were scheduled for the first time.
 func (c *Core) Bound(step StepID, version uint64) (first []SeqID, err error) {
+	c.note(Event{Op: "bound", Step: step, Version: version})
 	plan := c.proposed
 	if plan == nil || plan.Version != version {
 		return nil, fmt.Errorf("sched: step %d runs plan %d, which is not on offer", step, version)
@@ -169,6 +173,7 @@ func (c *Core) Bound(step StepID, version uint64) (first []SeqID, err error) {
 // Void says that the plan on offer was taken but not run: all its rows were left
 // out, or it did not follow the step that had ended. Other versions are ignored.
 func (c *Core) Void(version uint64) {
+	c.note(Event{Op: "void", Version: version})
 	if c.proposed != nil && c.proposed.Version == version {
 		c.proposed = nil
 		c.sweep()

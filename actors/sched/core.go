@@ -139,6 +139,7 @@ type Core struct {
 	groups   map[uint64]*group
 	stats    Stats
 	released []SeqID
+	record   func(Event) // nil: nobody listens
 }
 
 // group is a set of siblings that share a prompt.
@@ -177,6 +178,11 @@ func New(cfg Config) (*Core, error) {
 // Admit takes a sequence into the waiting queue. An id that is known already is
 // ignored: Admit is idempotent. Errors name what does not fit.
 func (c *Core) Admit(s Sequence) error {
+	if c.record != nil {
+		e := Event{Op: "admit", Sequence: s}
+		e.Sequence.Params = nil
+		c.note(e)
+	}
 	if c.seqs[s.ID] != nil {
 		return nil
 	}
@@ -211,6 +217,12 @@ func (c *Core) Admit(s Sequence) error {
 // blocks are freed when no bound or offered plan holds it. Unknown ids are
 // ignored.
 func (c *Core) Abort(id SeqID) {
+	c.note(Event{Op: "abort", ID: id})
+	c.leave(id)
+}
+
+// leave ends a sequence that somebody outside has ended.
+func (c *Core) leave(id SeqID) {
 	if s := c.seqs[id]; s != nil && !s.ended {
 		c.end(s)
 		c.sweep()
@@ -218,7 +230,10 @@ func (c *Core) Abort(id SeqID) {
 }
 
 // Stopped ends a sequence whose stop string the Detokenizer found.
-func (c *Core) Stopped(id SeqID) { c.Abort(id) }
+func (c *Core) Stopped(id SeqID) {
+	c.note(Event{Op: "stopped", ID: id})
+	c.leave(id)
+}
 
 // end moves a sequence to the dying ones.
 func (c *Core) end(s *seq) {
@@ -290,6 +305,7 @@ func (c *Core) InFlight() StepID {
 // Calibrate feeds the cost model with a measured step of n tokens that follow
 // start tokens of context.
 func (c *Core) Calibrate(start, n int, elapsed time.Duration) {
+	c.note(Event{Op: "calibrate", Start: start, Len: n, Elapsed: elapsed})
 	var l load
 	l.add(start, n)
 	c.cost.learn(l, elapsed)

@@ -39,7 +39,10 @@ func (c *Core) Next() *Plan {
 	p.decodes()
 	p.prefills()
 	if len(p.plan.Rows) == 0 {
-		return nil
+		p.plan = nil
+	}
+	if c.record != nil {
+		c.note(Event{Op: "next", Plan: p.plan.Describe()})
 	}
 	return p.plan
 }
@@ -47,6 +50,11 @@ func (c *Core) Next() *Plan {
 // Publish says that p (nil: nothing) is on offer and that what was on offer
 // before was not taken.
 func (c *Core) Publish(p *Plan) {
+	e := Event{Op: "publish"}
+	if p != nil {
+		e.Version = p.Version
+	}
+	c.note(e)
 	c.proposed = p
 	if p != nil {
 		for i := range p.Rows {

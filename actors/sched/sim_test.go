@@ -27,6 +27,7 @@ type sim struct {
 	limits  map[SeqID]*Limits
 	ended   map[SeqID]string
 	aborted map[SeqID]bool
+	events  []Event
 }
 
 // tokenAt is the device's arithmetic: a pure function of what precedes.
@@ -40,10 +41,12 @@ func newSim(t *testing.T, seed uint64, cfg Config) *sim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sim{
+	m := &sim{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), core: c, want: map[SeqID][]int32{}, out: map[SeqID][]int32{},
 		limits: map[SeqID]*Limits{}, ended: map[SeqID]string{}, aborted: map[SeqID]bool{},
 	}
+	c.Record(func(e Event) { m.events = append(m.events, e) })
+	return m
 }
 
 func (s *sim) note(f string, a ...any) { s.log = append(s.log, fmt.Sprintf(f, a...)) }
@@ -330,9 +333,9 @@ func (s *sim) verify(id SeqID) {
 }
 
 func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
-	seeds := uint64(300)
+	seeds := uint64(150)
 	if testing.Short() {
-		seeds = 60
+		seeds = 40
 	}
 	for seed := range seeds {
 		cfg := Config{
@@ -340,6 +343,16 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 			MaxModelLen: 128, PrefixCache: seed%4 != 0,
 		}
 		cfg.NumBlocks = (128 + cfg.BlockSize - 1) / cfg.BlockSize * (1 + int(seed%3))
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { newSim(t, seed, cfg).run(20000, 60) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			s := newSim(t, seed, cfg)
+			s.run(20000, 60)
+			again, err := Replay(cfg, s.events)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := again.Stats(), s.core.Stats(); got != want {
+				t.Fatalf("replayed stats %+v, recorded %+v", got, want)
+			}
+		})
 	}
 }
