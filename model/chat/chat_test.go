@@ -84,6 +84,38 @@ func TestTinyPromptsMatchReference(t *testing.T) {
 	}
 }
 
+// TestRealTemplatesMatchReference includes conversations in which the client sends back <think>…</think>.
+func TestRealTemplatesMatchReference(t *testing.T) {
+	var templates []struct {
+		Name, Template string
+		Cases          []struct {
+			Case                    string
+			Messages, Tools, Kwargs json.RawMessage
+			Want                    string
+		}
+	}
+	mustJSON(t, readFile(t, "testdata/templates.json"), &templates)
+	for _, tm := range templates {
+		tmpl, err := Compile(tm.Template, "<s>", "</s>", append(testSpecials, "<tool_response>", "</tool_response>"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range tm.Cases {
+			if string(c.Tools) == "null" {
+				c.Tools = nil
+			}
+			o := Options{AddGenerationPrompt: true, Tools: c.Tools, Kwargs: c.Kwargs, Now: time.Date(2026, 3, 5, 7, 8, 9, 0, time.UTC)}
+			text, plain, err := tmpl.Render(c.Messages, o)
+			if err != nil || text != c.Want {
+				t.Errorf("%s, %s: %v\n got %q\nwant %q", tm.Name, c.Case, err, text, c.Want)
+			}
+			if c.Case != "think" && len(plain) != 0 {
+				t.Errorf("%s, %s: plain ranges %v although no content has a token", tm.Name, c.Case, plain)
+			}
+		}
+	}
+}
+
 func checkPrompt(t *testing.T, tok *tokenizer.Tokenizer, tmpl *Template, p chatPrompt) {
 	t.Helper()
 	text, plain, err := tmpl.Render(p.Messages, Options{AddGenerationPrompt: true})
@@ -396,7 +428,9 @@ func FuzzRender(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		content, role = strings.ToValidUTF8(content, "\uFFFD"), strings.ToValidUTF8(role, "\uFFFD")
+		var sent []map[string]string // with invalid UTF-8 replaced, as on the wire
+		mustJSON(t, data, &sent)
+		content, role = sent[1]["content"], sent[1]["role"]
 		if !strings.Contains(text, content) || !strings.Contains(text, role) {
 			t.Fatalf("%q %q rendered to %q", role, content, text)
 		}
