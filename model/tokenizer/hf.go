@@ -207,6 +207,9 @@ func (f *hfFile) vocabulary(sentence bool) (*Tokenizer, error) {
 		*tok = token{text: a.Content, known: true, special: a.Special}
 		tok.control = a.Special || !old.known && !isBlank(a.Content)
 		tok.hidden = !old.known
+		if old.known && !tok.control {
+			tok.text = old.text // a run of ▁ is still decoded to spaces
+		}
 	}
 	t, err := build(tokens)
 	if err != nil {
@@ -253,17 +256,6 @@ func (f *hfFile) pieces(tokens []token, sentence bool) (byteIDs [256]int32) {
 		}
 	}
 	return byteIDs
-}
-
-// results lists the ids that merges give.
-func (p *pairTable) results() []int32 {
-	var ids []int32
-	for i, key := range p.keys {
-		if key != noPair {
-			ids = append(ids, int32(uint32(p.merge[i])))
-		}
-	}
-	return ids
 }
 
 // setEndsHF finds BOS and EOS, and what AddSpecial puts around a text: what tokenizer_config.json says
