@@ -39,6 +39,7 @@ func newGuard(source, bos, eos string, specials []string) (*guard, error) {
 		specials: newTrie(), reversed: newTrie(), unwritten: map[string]bool{},
 	}
 	taken := source + bos + eos + strings.Join(specials, "")
+	// Characters that the template itself uses can not be told from reserved ones afterwards.
 	next := rune(firstReserved)
 	reserve := func() rune {
 		for strings.ContainsRune(taken, next) {
@@ -103,6 +104,7 @@ func (g *guard) segment(out *strings.Builder, s string) {
 	lead := strings.Index(s, core)
 	head := g.reversed.longestEnd(reverse(core[:min(len(core), g.reversed.depth)]))
 	tail := g.specials.longestEnd(core)
+	// Both may claim the same characters, or all of them.
 	if head+tail >= len(core) {
 		head, tail = len(core), 0
 	}

@@ -97,6 +97,7 @@ func (r *reader) message(m *jinja.Dict) error {
 	if role, ok := m.Get("role"); !ok || !role.IsString() {
 		return errors.New("role is missing or not a string")
 	}
+	// Null stays null and a missing content stays missing: templates test for both.
 	if content, ok := m.Get("content"); ok {
 		switch {
 		case content.IsList():
@@ -187,6 +188,7 @@ func (r *reader) markFinal(list jinja.Value) error {
 	}
 	last := items[len(items)-1].AsDict()
 	content, _ := last.Get("content")
+	// The mark is added after protection, so a client can not write one. What the space is for: see cutAtMark.
 	mark := string(r.t.guard.mark) + " "
 	switch {
 	case content.IsString():
@@ -220,6 +222,7 @@ func (r *reader) json(what string, raw json.RawMessage) (jinja.Value, error) {
 	return r.protect(v), nil
 }
 
+// protect copies a value with all its strings and keys protected: templates write keys as well, through tojson.
 func (r *reader) protect(v jinja.Value) jinja.Value {
 	switch {
 	case v.IsString():
@@ -240,6 +243,7 @@ func (r *reader) protect(v jinja.Value) jinja.Value {
 	return v
 }
 
+// string protects one string and notes whether it held a control token.
 func (r *reader) string(s string) string {
 	s, found := r.t.guard.text(strings.ToValidUTF8(s, "\uFFFD"))
 	r.found = r.found || found
@@ -275,6 +279,7 @@ func decode(d *json.Decoder, depth int) (jinja.Value, error) {
 	return jinja.None(), nil
 }
 
+// decodeList reads the rest of an array.
 func decodeList(d *json.Decoder, depth int) (jinja.Value, error) {
 	items := []jinja.Value{}
 	for d.More() {
@@ -288,6 +293,7 @@ func decodeList(d *json.Decoder, depth int) (jinja.Value, error) {
 	return jinja.NewList(items), noEOF(err)
 }
 
+// decodeObject reads the rest of an object. Of a repeated key the last value stays, at the first one's place.
 func decodeObject(d *json.Decoder, depth int) (jinja.Value, error) {
 	object := jinja.NewDict()
 	for d.More() {
@@ -317,6 +323,7 @@ func atEnd(d *json.Decoder) error {
 	return nil
 }
 
+// noEOF makes the end of the input an error where a value has begun.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

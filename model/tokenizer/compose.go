@@ -10,6 +10,10 @@ import (
 // composer normalizes a segment to NFC. Text that is NFC already, nearly all, passes through uncopied. The rest
 // is composed here and not by x/text: that package bounds runs of combining marks by inserting U+034F after
 // 30 of them, which no tokenizer does, and works on such a run in one go.
+//
+// In slow mode each character is decomposed, marks are collected in a list for each combining class (which sorts
+// them, in order of arrival within a class), and at the next starter they are composed in that order (Unicode
+// Standard Annex 15, and section 3.11).
 type composer struct {
 	src  string
 	pos  int
@@ -57,6 +61,7 @@ func (c *composer) step(ticks *int) (done bool) {
 	return false
 }
 
+// result returns the normalized text once step has returned true.
 func (c *composer) result() string {
 	if c.copy {
 		return c.out.String()
@@ -71,6 +76,7 @@ func (c *composer) atBoundary() bool {
 
 // fast passes a chunk through if it is NFC and ends at a boundary, else it starts slow mode for it.
 func (c *composer) fast(ticks *int) {
+	// The chunk must end where the next character can not combine backwards, else looking at it alone is wrong.
 	stop := min(len(c.src), c.pos+256)
 	end := stop
 	for back := 0; end > c.pos && end < len(c.src) && back < 32; back++ {
@@ -99,6 +105,7 @@ func (c *composer) fast(ticks *int) {
 
 // feed decomposes the character at pos.
 func (c *composer) feed() {
+	// Hangul syllables have no entry and stay whole: compose adds a trailing consonant to one as it does to its parts.
 	p := norm.NFC.PropertiesString(c.src[c.pos:])
 	n := max(p.Size(), 1)
 	if d := p.Decomposition(); d != nil {
@@ -126,6 +133,7 @@ func (c *composer) take(r rune, ticks *int) bool {
 	if !c.flush(ticks) {
 		return false
 	}
+	// Two starters compose only if nothing is left between them.
 	if c.starter >= 0 && len(c.kept) == 0 {
 		if both, ok := compose(c.starter, r); ok {
 			c.starter, c.flushed = both, false

@@ -127,6 +127,7 @@ func FromHF(tokenizerJSON, tokenizerConfigJSON []byte) (*Tokenizer, error) {
 	return t, t.setEndsHF(f, cfg)
 }
 
+// checkModel refuses what would change the ids silently.
 func (f *hfFile) checkModel() error {
 	m := &f.Model
 	switch {
@@ -289,6 +290,7 @@ func (t *Tokenizer) setEndsHF(f hfFile, cfg hfConfig) error {
 	return nil
 }
 
+// endIf returns the token if it is to be added and there is one.
 func endIf(add bool, id int32) []int32 {
 	if add && id >= 0 {
 		return []int32{id}

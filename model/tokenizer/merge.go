@@ -42,6 +42,7 @@ type merger struct {
 	heap  paged[uint64]      // rank<<32 | symbol; an entry is stale when the symbol's rank has changed
 }
 
+// begin starts on a piece; idsBefore is the number of ids before its own.
 func (m *merger) begin(piece string, idsBefore int) {
 	m.piece, m.stage, m.pos, m.n, m.at, m.first = piece, makeSymbols, 0, 0, 0, idsBefore
 	m.syms.n, m.heap.n = 0, 0
@@ -99,6 +100,7 @@ func (m *merger) addSymbol() {
 	}
 	char := m.piece[m.pos : m.pos+n]
 	m.pos += n
+	// Byte fallback is all or nothing: if one byte has no token, the character is unknown as a whole.
 	if id, ok := t.pieces[char]; ok {
 		m.push(id)
 		return
@@ -133,6 +135,7 @@ func (m *merger) push(id int32) {
 	}
 	m.n++
 	if m.n > 1 {
+		// The pair that this symbol completes.
 		prev := m.symbol(m.n - 2)
 		prev.next = int32(m.n - 1)
 		prev.rank, prev.merged = m.t.pairs.find(prev.id, id)
@@ -142,6 +145,7 @@ func (m *merger) push(id int32) {
 	}
 }
 
+// symbol returns symbol i, wherever the symbols are.
 func (m *merger) symbol(i int) *symbol {
 	if m.syms.n == 0 {
 		return &m.small[i]
@@ -179,6 +183,7 @@ func (m *merger) mergeSmall(ids []int32) []int32 {
 		if at < 0 {
 			break
 		}
+		// Moving the rest down costs less than a list at this size.
 		s[at].id = s[at].merged
 		copy(s[at+1:], s[at+2:])
 		s = s[:len(s)-1]
@@ -191,6 +196,7 @@ func (m *merger) mergeSmall(ids []int32) []int32 {
 	return ids
 }
 
+// pairUp looks up the pair (i, i+1) anew.
 func (m *merger) pairUp(s []symbol, i int) {
 	switch {
 	case i < 0:
@@ -206,12 +212,13 @@ func (m *merger) mergeTop() {
 	top := m.popHeap()
 	i := int(uint32(top))
 	s := m.syms.at(i)
+	// Since the entry was made the pair has merged, or one side of it has become another symbol.
 	if s.rank != uint32(top>>32) {
 		return
 	}
 	gone := m.syms.at(int(s.next))
 	s.id, s.next = s.merged, gone.next
-	gone.rank = noRank
+	gone.rank = noRank // its entries on the heap are stale now
 	if s.next >= 0 {
 		m.syms.at(int(s.next)).prev = int32(i)
 	}
@@ -231,6 +238,8 @@ func (m *merger) relink(i int) {
 	m.queue(i)
 }
 
+// The heap is written out, as container/heap would box every entry. Rank is in the high bits and position in the
+// low ones, so comparing entries gives the lowest rank, leftmost first.
 func (m *merger) pushHeap(v uint64) {
 	h := &m.heap
 	h.push(v)

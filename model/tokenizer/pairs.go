@@ -28,6 +28,7 @@ func newPairTable(n int) pairTable {
 	return p
 }
 
+// slot returns where the search for a key starts. Neighbouring ids are frequent in keys, so all bits are mixed.
 func (p *pairTable) slot(key uint64) uint64 {
 	hi, lo := bits.Mul64(key^0x5851F42D4C957F2D, hashMul)
 	return (hi ^ lo) & uint64(len(p.keys)-1)

@@ -26,6 +26,7 @@ func (s *sanitizer) step(ticks *int) (done bool) {
 		for back := 0; stop < len(s.text) && back < 3 && !utf8.RuneStart(s.text[stop]); back++ {
 			stop--
 		}
+		// A chunk does not cut a character, unless the text is broken there.
 		chunk := s.text[s.pos:stop]
 		switch {
 		case s.bad:
