@@ -18,7 +18,9 @@ type addedToken struct {
 	lstrip, rstrip, singleWord, normalized bool
 }
 
-// trie finds added tokens by their bytes.
+// trie finds added tokens by their bytes. The root is an array as nearly every byte of a text is looked up there
+// and nowhere else; deeper nodes share one map, since a text reaches them only inside something that looks like a
+// token.
 type trie struct {
 	root [256]int32       // child of the root, 0: none
 	next map[uint64]int32 // node<<8 | byte → child
@@ -65,7 +67,9 @@ const (
 )
 
 // seeker cuts the text into segments and the added tokens between them: leftmost match first, longest at its
-// position.
+// position. The work at one position is bounded by the longest token (maxAddedBytes), and after a match the search
+// goes on behind it, so the whole is linear in the text. White space that a token takes along (lstrip, rstrip) can
+// be long, so that is done in phases of its own.
 type seeker struct {
 	t     *Tokenizer
 	trie  *trie
@@ -168,6 +172,7 @@ func (s *seeker) longest(pos int) (match int32, end, walked int) {
 			continue
 		}
 		a := &s.t.added[token]
+		// The span that comes next ends behind pos, so it overlaps the match if it starts before its end.
 		inPlain := len(s.plain) > 0 && s.plain[0].Start <= i
 		if inPlain && s.t.IsControl(a.id) || a.normalized && s.t.nfc && joinsNext(s.text, i+1) {
 			continue

@@ -53,6 +53,7 @@ func (d *Decoder) Append(dst []byte, id int32) []byte {
 		return dst
 	}
 	text := t.TokenText(id)
+	// The first token that writes something decides, be it a special one.
 	if d.strip && text != "" {
 		d.strip = false
 		text = strings.TrimPrefix(text, " ")
@@ -71,6 +72,7 @@ func (d *Decoder) Append(dst []byte, id int32) []byte {
 		switch {
 		case ok:
 			dst = append(dst, text[:n]...)
+		// The token ends inside a character: the next one may complete it.
 		case n == len(text) && incomplete(text):
 			d.numHeld = copy(d.held[:], text)
 		default:
@@ -88,6 +90,7 @@ func (d *Decoder) complete(dst []byte, text string) ([]byte, int) {
 	if d.numHeld > 1 {
 		lo, hi = 0x80, 0xBF
 	}
+	// This byte does not go on: the held ones are lost, and it is looked at anew.
 	if text[0] < lo || text[0] > hi {
 		return d.Flush(dst), 0
 	}

@@ -60,6 +60,7 @@ func (t *Tokenizer) Encode(dst []int32, text string, o EncodeOptions) []int32 {
 // encodings holds idle Encodings with their scratch memory, for Encode.
 var encodings = sync.Pool{New: func() any { return new(Encoding) }}
 
+// begin sets up all stages; the sanitizer comes first and knows the spans.
 func (e *Encoding) begin(t *Tokenizer, ids []int32, text string, o EncodeOptions) {
 	e.t, e.o, e.stage = t, o, stageSanitize
 	if !slices.IsSortedFunc(o.Plain, compareSpans) {
@@ -101,6 +102,7 @@ func (e *Encoding) Advance(units int) (done bool) {
 	return e.stage == stageDone
 }
 
+// step does some work of the stage that is due. A stage that is not done leaves its state in its own struct.
 func (e *Encoding) step(ticks *int) {
 	switch e.stage {
 	case stageSanitize:
@@ -147,6 +149,7 @@ func (e *Encoding) beginSegment() {
 	e.stage = stageNormalize
 }
 
+// normalize prepares the segment; short ones are done in one call.
 func (e *Encoding) normalize(ticks *int) {
 	if e.t.sentence != nil {
 		if e.space.step(ticks) {
@@ -172,6 +175,7 @@ func (e *Encoding) pieces(ticks *int) {
 		case !ok:
 			return
 		}
+		// Most words of a text in the vocabulary's language end here: one look-up instead of some ten merges.
 		if id, ok := e.t.whole(piece); ok {
 			e.ids = append(e.ids, id)
 			continue
@@ -184,6 +188,7 @@ func (e *Encoding) pieces(ticks *int) {
 	}
 }
 
+// nextPiece returns the next piece of the segment, in either style.
 func (e *Encoding) nextPiece(ticks *int) (piece string, ok, done bool) {
 	if e.t.sentence != nil {
 		return e.words.next(ticks)

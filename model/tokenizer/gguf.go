@@ -92,6 +92,7 @@ func FromGGUF(v GGUFVocab) (*Tokenizer, error) {
 	return t, t.setAdded(ggufAdded(t, v))
 }
 
+// tokenType returns the type of a token; a file without types has ordinary tokens only.
 func (v *GGUFVocab) tokenType(id int) int32 {
 	if len(v.Types) == 0 {
 		return ggufNormal
@@ -111,6 +112,7 @@ func ggufAdded(t *Tokenizer, v GGUFVocab) []addedToken {
 	return added
 }
 
+// ggufByteLevel builds the tables of model "gpt2": pieces in the byte alphabet, merges by rank.
 func ggufByteLevel(v GGUFVocab) (*Tokenizer, error) {
 	pre, ok := ggufPres[v.Pre]
 	if !ok {
@@ -124,6 +126,7 @@ func ggufByteLevel(v GGUFVocab) (*Tokenizer, error) {
 		switch typ := v.tokenType(id); typ {
 		case ggufControl, ggufUnknown:
 			tok.special, tok.control = true, true
+		// Added tokens are written as they are, not in the byte alphabet, and no merge leads to them.
 		case ggufUserDefined:
 			tok.control = !isBlank(piece)
 			tok.hidden = true
@@ -211,6 +214,8 @@ func (t *Tokenizer) setMerges(ids map[string]int32, merges []mergeRule) error {
 // have 48 characters; longer ones are added tokens. It keeps a hostile file from costing quadratic time.
 const maxScoredBytes = 512
 
+// ggufSentence builds the tables of model "llama": pieces with ▁ and scores, bytes as <0x0A>. User-defined tokens
+// are pieces as well: SentencePiece keeps markup such as <table> there, which is text.
 func ggufSentence(v GGUFVocab) (*Tokenizer, error) {
 	if len(v.Scores) != len(v.Tokens) {
 		return nil, fmt.Errorf("tokenizer: %d scores for %d tokens", len(v.Scores), len(v.Tokens))
@@ -288,6 +293,7 @@ func (t *Tokenizer) scoredMerges(scores []float32) (merged []int32) {
 	t.pairs = newPairTable(len(pairs))
 	rank := uint32(0)
 	for i, p := range pairs {
+		// The table's ranks are places in the order of scores, as an HF conversion would number its merges.
 		// Equal scores share a rank: of those the leftmost pair merges first.
 		if i > 0 && score(p.both) != score(pairs[i-1].both) {
 			rank++

@@ -127,6 +127,7 @@ func FromHF(tokenizerJSON, tokenizerConfigJSON []byte) (*Tokenizer, error) {
 	return t, t.setEndsHF(f, cfg)
 }
 
+// checkModel refuses what would change the ids silently.
 func (f *hfFile) checkModel() error {
 	m := &f.Model
 	switch {
@@ -207,6 +208,9 @@ func (f *hfFile) vocabulary(sentence bool) (*Tokenizer, error) {
 		*tok = token{text: a.Content, known: true, special: a.Special}
 		tok.control = a.Special || !old.known && !isBlank(a.Content)
 		tok.hidden = !old.known
+		if old.known && !tok.control {
+			tok.text = old.text // a run of ▁ is still decoded to spaces
+		}
 	}
 	t, err := build(tokens)
 	if err != nil {
@@ -255,17 +259,6 @@ func (f *hfFile) pieces(tokens []token, sentence bool) (byteIDs [256]int32) {
 	return byteIDs
 }
 
-// results lists the ids that merges give.
-func (p *pairTable) results() []int32 {
-	var ids []int32
-	for i, key := range p.keys {
-		if key != noPair {
-			ids = append(ids, int32(uint32(p.merge[i])))
-		}
-	}
-	return ids
-}
-
 // setEndsHF finds BOS and EOS, and what AddSpecial puts around a text: what tokenizer_config.json says
 // explicitly, else what the post-processor's template says.
 func (t *Tokenizer) setEndsHF(f hfFile, cfg hfConfig) error {
@@ -297,6 +290,7 @@ func (t *Tokenizer) setEndsHF(f hfFile, cfg hfConfig) error {
 	return nil
 }
 
+// endIf returns the token if it is to be added and there is one.
 func endIf(add bool, id int32) []int32 {
 	if add && id >= 0 {
 		return []int32{id}

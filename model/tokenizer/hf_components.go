@@ -71,6 +71,7 @@ func parseComponent(what string, raw json.RawMessage) ([]hfComponent, error) {
 	return flatten(c), nil
 }
 
+// flatten returns the parts of a sequence, at any depth, in order; encoding/json bounds the depth.
 func flatten(c hfComponent) []hfComponent {
 	if c.Type != "Sequence" {
 		return []hfComponent{c}
@@ -131,6 +132,7 @@ func (f *hfFile) normalizer(p *hfPipeline) (spaces bool, err error) {
 	return spaces, nil
 }
 
+// preTokenizer reads the pre-tokenizer: Metaspace, or digits and then one pattern on the way to ByteLevel.
 func (f *hfFile) preTokenizer(p *hfPipeline, spaces bool) error {
 	parts, err := parseComponent("pre_tokenizer", f.PreTokenizer)
 	if err != nil {
@@ -198,6 +200,7 @@ func (c *hfComponent) splitsAll() bool {
 	return c.Pattern.Regex != nil && (c.Behavior == "Isolated" || c.Behavior == "Removed" && c.Invert)
 }
 
+// metaspace reads the pre-tokenizer that does what Prepend and Replace do as normalizers, and may split at spaces.
 func (c *hfComponent) metaspace(p *hfPipeline) error {
 	if c.Replacement != "▁" {
 		return fmt.Errorf("pre_tokenizer Metaspace with replacement %.20q is not supported", c.Replacement)
@@ -274,6 +277,7 @@ func (f *hfFile) template(t *Tokenizer) (prefix, suffix []int32, err error) {
 	return prefix, suffix, nil
 }
 
+// around reads TemplateProcessing for a single text: tokens, the text once, tokens.
 func (c *hfComponent) around(t *Tokenizer) (prefix, suffix []int32, err error) {
 	sequences := 0
 	for _, part := range c.Single {

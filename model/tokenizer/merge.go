@@ -1,66 +1,9 @@
 package tokenizer
 
 import (
-	"math"
-	"math/bits"
 	"sync/atomic"
 	"unicode/utf8"
 )
-
-// pairTable maps a pair of adjacent ids to its merge: open addressing, at most half full. A Go map of the same
-// content takes 4 times as long for a look-up that misses, which most do.
-type pairTable struct {
-	keys  []uint64 // left<<32 | right; noPair: empty
-	merge []uint64 // rank<<32 | merged id
-	n     int
-}
-
-const (
-	noPair         = ^uint64(0)
-	noRank  uint32 = math.MaxUint32
-	hashMul        = 0x9E3779B97F4A7C15 // 2^64 / golden ratio
-)
-
-func newPairTable(n int) pairTable {
-	size := 1 << bits.Len(uint(2*n+1))
-	p := pairTable{keys: make([]uint64, size), merge: make([]uint64, size)}
-	for i := range p.keys {
-		p.keys[i] = noPair
-	}
-	return p
-}
-
-func (p *pairTable) slot(key uint64) uint64 {
-	hi, lo := bits.Mul64(key^0x5851F42D4C957F2D, hashMul)
-	return (hi ^ lo) & uint64(len(p.keys)-1)
-}
-
-// add stores a merge; of two merges of one pair the first stays, as it has the lower rank.
-func (p *pairTable) add(left, right int32, rank uint32, merged int32) {
-	key := uint64(uint32(left))<<32 | uint64(uint32(right))
-	i := p.slot(key)
-	for ; p.keys[i] != noPair; i = (i + 1) & uint64(len(p.keys)-1) {
-		if p.keys[i] == key {
-			return
-		}
-	}
-	p.keys[i] = key
-	p.merge[i] = uint64(rank)<<32 | uint64(uint32(merged))
-	p.n++
-}
-
-// find returns the rank of a pair and the id it merges to, or noRank.
-func (p *pairTable) find(left, right int32) (uint32, int32) {
-	key := uint64(uint32(left))<<32 | uint64(uint32(right))
-	for i := p.slot(key); ; i = (i + 1) & uint64(len(p.keys)-1) {
-		switch p.keys[i] {
-		case key:
-			return uint32(p.merge[i] >> 32), int32(uint32(p.merge[i]))
-		case noPair:
-			return noRank, -1
-		}
-	}
-}
 
 // symbol is one id of a piece that is being merged; symbols form a list in order of position.
 type symbol struct {
@@ -99,6 +42,7 @@ type merger struct {
 	heap  paged[uint64]      // rank<<32 | symbol; an entry is stale when the symbol's rank has changed
 }
 
+// begin starts on a piece; idsBefore is the number of ids before its own.
 func (m *merger) begin(piece string, idsBefore int) {
 	m.piece, m.stage, m.pos, m.n, m.at, m.first = piece, makeSymbols, 0, 0, 0, idsBefore
 	m.syms.n, m.heap.n = 0, 0
@@ -156,6 +100,7 @@ func (m *merger) addSymbol() {
 	}
 	char := m.piece[m.pos : m.pos+n]
 	m.pos += n
+	// Byte fallback is all or nothing: if one byte has no token, the character is unknown as a whole.
 	if id, ok := t.pieces[char]; ok {
 		m.push(id)
 		return
@@ -190,6 +135,7 @@ func (m *merger) push(id int32) {
 	}
 	m.n++
 	if m.n > 1 {
+		// The pair that this symbol completes.
 		prev := m.symbol(m.n - 2)
 		prev.next = int32(m.n - 1)
 		prev.rank, prev.merged = m.t.pairs.find(prev.id, id)
@@ -199,6 +145,7 @@ func (m *merger) push(id int32) {
 	}
 }
 
+// symbol returns symbol i, wherever the symbols are.
 func (m *merger) symbol(i int) *symbol {
 	if m.syms.n == 0 {
 		return &m.small[i]
@@ -236,6 +183,7 @@ func (m *merger) mergeSmall(ids []int32) []int32 {
 		if at < 0 {
 			break
 		}
+		// Moving the rest down costs less than a list at this size.
 		s[at].id = s[at].merged
 		copy(s[at+1:], s[at+2:])
 		s = s[:len(s)-1]
@@ -248,6 +196,7 @@ func (m *merger) mergeSmall(ids []int32) []int32 {
 	return ids
 }
 
+// pairUp looks up the pair (i, i+1) anew.
 func (m *merger) pairUp(s []symbol, i int) {
 	switch {
 	case i < 0:
@@ -263,12 +212,13 @@ func (m *merger) mergeTop() {
 	top := m.popHeap()
 	i := int(uint32(top))
 	s := m.syms.at(i)
+	// Since the entry was made the pair has merged, or one side of it has become another symbol.
 	if s.rank != uint32(top>>32) {
 		return
 	}
 	gone := m.syms.at(int(s.next))
 	s.id, s.next = s.merged, gone.next
-	gone.rank = noRank
+	gone.rank = noRank // its entries on the heap are stale now
 	if s.next >= 0 {
 		m.syms.at(int(s.next)).prev = int32(i)
 	}
@@ -288,6 +238,8 @@ func (m *merger) relink(i int) {
 	m.queue(i)
 }
 
+// The heap is written out, as container/heap would box every entry. Rank is in the high bits and position in the
+// low ones, so comparing entries gives the lowest rank, leftmost first.
 func (m *merger) pushHeap(v uint64) {
 	h := &m.heap
 	h.push(v)
@@ -320,38 +272,6 @@ func (m *merger) popHeap() uint64 {
 		i = down
 	}
 	return top
-}
-
-// paged is a slice that grows without copying: growing a slice of a million symbols takes milliseconds, which
-// a slice of work must not.
-type paged[T any] struct {
-	pages [][]T
-	n     int
-}
-
-const (
-	pageBits = 10
-	// keptPages is what a reused merger keeps: 20 kB a page, so 1.3 MB of symbols.
-	keptPages = 64
-)
-
-func (p *paged[T]) at(i int) *T { return &p.pages[i>>pageBits][i&(1<<pageBits-1)] }
-
-func (p *paged[T]) push(v T) {
-	if p.n>>pageBits == len(p.pages) {
-		p.pages = append(p.pages, make([]T, 1<<pageBits))
-	}
-	p.n++
-	*p.at(p.n - 1) = v
-}
-
-// shrink drops the pages of an unusually long piece.
-func (p *paged[T]) shrink() {
-	if len(p.pages) > keptPages {
-		clear(p.pages[keptPages:])
-		p.pages = p.pages[:keptPages]
-	}
-	p.n = 0
 }
 
 // whole returns the id of a piece that needs no merging: one that is in the vocabulary and is known to be what

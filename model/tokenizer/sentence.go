@@ -115,6 +115,7 @@ func (w *wordCutter) next(ticks *int) (piece string, ok, done bool) {
 	if w.pos == len(w.text) {
 		return "", true, true
 	}
+	// One piece for the whole segment: the merger works on it in slices, at n log n.
 	if w.cut == cutNever {
 		w.scanned = len(w.text)
 	}
@@ -140,6 +141,7 @@ func (w *wordCutter) next(ticks *int) (piece string, ok, done bool) {
 	}
 }
 
+// take returns the text up to scanned as a piece.
 func (w *wordCutter) take() string {
 	from := w.pos
 	w.pos, w.inWord = w.scanned, false

@@ -86,6 +86,7 @@ func (s *splitter) next(ticks *int) (piece string, ok, done bool) {
 		if *ticks <= 0 {
 			return "", false, false
 		}
+		// A run stays while a part of it is left: rules may take less than the whole.
 		for s.head < len(s.runs) && s.runs[s.head].closed && s.runs[s.head].end <= s.pos {
 			s.head++
 		}
@@ -102,6 +103,7 @@ func (s *splitter) next(ticks *int) (piece string, ok, done bool) {
 
 // scan extends the runs by some characters.
 func (s *splitter) scan(ticks *int) {
+	// Used runs are dropped now and then, so that memory does not grow with the text.
 	if s.head > 64 {
 		s.runs = s.runs[:copy(s.runs, s.runs[s.head:])]
 		s.head = 0
@@ -182,6 +184,7 @@ func (s *splitter) apply(r *rule) int {
 		if here.class != classSpace {
 			return 0
 		}
+		// At the end of the text all the white space is taken, else its last character is left to the next word.
 		if s.runAt(here.end) == nil {
 			return here.end
 		}
@@ -231,6 +234,7 @@ func (s *splitter) mainPart(c class, l lead) int {
 			return 0
 		}
 	}
+	// One character may come before: the piece must start at the last one of its run.
 	if here.last != s.pos {
 		return 0
 	}
@@ -240,6 +244,7 @@ func (s *splitter) mainPart(c class, l lead) int {
 	return 0
 }
 
+// number takes a run of numbers, or as many characters of it as the rule allows.
 func (s *splitter) number(r *rule) int {
 	end := s.mainPart(classNumber, r.lead)
 	if end == 0 || r.limit == 0 {

@@ -7,133 +7,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// sanitizer replaces invalid UTF-8 by U+FFFD, one for each maximal part of a character, and moves the plain
-// spans along. Valid text passes through uncopied.
-type sanitizer struct {
-	text  string
-	spans []Span
-	pos   int
-	out   strings.Builder
-	bad   bool // out is in use
-	span  int  // spans before it are moved
-	open  bool // the start of spans[span] is moved
-}
-
-func (s *sanitizer) begin(text string, spans []Span) { *s = sanitizer{text: text, spans: spans} }
-
-// step works for some ticks; done: text and spans are final.
-func (s *sanitizer) step(ticks *int) (done bool) {
-	for *ticks > 0 && s.pos < len(s.text) {
-		stop := min(len(s.text), s.pos+1024)
-		for back := 0; stop < len(s.text) && back < 3 && !utf8.RuneStart(s.text[stop]); back++ {
-			stop--
-		}
-		chunk := s.text[s.pos:stop]
-		switch {
-		case s.bad:
-			*ticks -= len(chunk)
-			s.copy(chunk)
-		case utf8.ValidString(chunk):
-			*ticks -= 8 + len(chunk)/16
-			s.pos = stop
-		default:
-			// All the text before this chunk is valid, so the spans in it stay where they are.
-			s.bad = true
-			s.out.Grow(len(s.text) + len(s.text)/8)
-			s.out.WriteString(s.text[:s.pos])
-			s.spans = append([]Span(nil), s.spans...)
-			for s.span < len(s.spans) && s.spans[s.span].End <= s.pos {
-				s.span++
-			}
-			s.open = s.span < len(s.spans) && s.spans[s.span].Start <= s.pos
-		}
-	}
-	if s.pos < len(s.text) {
-		return false
-	}
-	if s.bad {
-		s.move(len(s.text), 0)
-		s.text = s.out.String()
-	}
-	return true
-}
-
-// copy writes a chunk with invalid bytes replaced.
-func (s *sanitizer) copy(chunk string) {
-	for i := 0; i < len(chunk); {
-		n, ok := scanRune(chunk[i:])
-		s.move(s.pos+i, n)
-		if ok {
-			s.out.WriteString(chunk[i : i+n])
-		} else {
-			s.out.WriteString("\uFFFD")
-		}
-		i += n
-	}
-	s.pos += len(chunk)
-}
-
-// move moves the ends of spans that lie in the n bytes at pos, or before: starts down, ends up.
-func (s *sanitizer) move(pos, n int) {
-	for s.span < len(s.spans) {
-		sp := &s.spans[s.span]
-		if !s.open {
-			if sp.Start >= pos+n && n > 0 {
-				return
-			}
-			sp.Start = s.out.Len()
-			s.open = true
-		}
-		if sp.End > pos {
-			return
-		}
-		sp.End = s.out.Len()
-		s.span++
-		s.open = false
-	}
-}
-
-// scanRune returns the length of the character s starts with, or of the bytes that one U+FFFD stands for: the
-// longest start of a valid character, at least one byte (Unicode, section 3.9, "maximal subpart").
-func scanRune(s string) (n int, ok bool) {
-	if s[0] < utf8.RuneSelf {
-		return 1, true
-	}
-	if r, n := utf8.DecodeRuneInString(s); r != utf8.RuneError || n > 1 {
-		return n, true
-	}
-	size, lo, hi := leadByte(s[0])
-	for n = 1; n < size && n < len(s) && s[n] >= lo && s[n] <= hi; n++ {
-		lo, hi = 0x80, 0xBF
-	}
-	return n, false
-}
-
-// leadByte returns the length of the character that b starts, 1 for a byte that starts none, and the range of
-// the byte after it (Unicode, table 3-7).
-func leadByte(b byte) (size int, lo, hi byte) {
-	switch {
-	case b >= 0xC2 && b <= 0xDF:
-		return 2, 0x80, 0xBF
-	case b == 0xE0:
-		return 3, 0xA0, 0xBF
-	case b == 0xED:
-		return 3, 0x80, 0x9F
-	case b >= 0xE1 && b <= 0xEF:
-		return 3, 0x80, 0xBF
-	case b == 0xF0:
-		return 4, 0x90, 0xBF
-	case b >= 0xF1 && b <= 0xF3:
-		return 4, 0x80, 0xBF
-	case b == 0xF4:
-		return 4, 0x80, 0x8F
-	}
-	return 1, 0, 0
-}
-
 // composer normalizes a segment to NFC. Text that is NFC already, nearly all, passes through uncopied. The rest
 // is composed here and not by x/text: that package bounds runs of combining marks by inserting U+034F after
 // 30 of them, which no tokenizer does, and works on such a run in one go.
+//
+// In slow mode each character is decomposed, marks are collected in a list for each combining class (which sorts
+// them, in order of arrival within a class), and at the next starter they are composed in that order (Unicode
+// Standard Annex 15, and section 3.11).
 type composer struct {
 	src  string
 	pos  int
@@ -181,6 +61,7 @@ func (c *composer) step(ticks *int) (done bool) {
 	return false
 }
 
+// result returns the normalized text once step has returned true.
 func (c *composer) result() string {
 	if c.copy {
 		return c.out.String()
@@ -195,6 +76,7 @@ func (c *composer) atBoundary() bool {
 
 // fast passes a chunk through if it is NFC and ends at a boundary, else it starts slow mode for it.
 func (c *composer) fast(ticks *int) {
+	// The chunk must end where the next character can not combine backwards, else looking at it alone is wrong.
 	stop := min(len(c.src), c.pos+256)
 	end := stop
 	for back := 0; end > c.pos && end < len(c.src) && back < 32; back++ {
@@ -223,6 +105,7 @@ func (c *composer) fast(ticks *int) {
 
 // feed decomposes the character at pos.
 func (c *composer) feed() {
+	// Hangul syllables have no entry and stay whole: compose adds a trailing consonant to one as it does to its parts.
 	p := norm.NFC.PropertiesString(c.src[c.pos:])
 	n := max(p.Size(), 1)
 	if d := p.Decomposition(); d != nil {
@@ -250,6 +133,7 @@ func (c *composer) take(r rune, ticks *int) bool {
 	if !c.flush(ticks) {
 		return false
 	}
+	// Two starters compose only if nothing is left between them.
 	if c.starter >= 0 && len(c.kept) == 0 {
 		if both, ok := compose(c.starter, r); ok {
 			c.starter, c.flushed = both, false
