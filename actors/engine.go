@@ -178,10 +178,12 @@ func (e *Engine) startFrontend() (err error) {
 	}
 	for i := range e.cfg.Intakes {
 		a := &intakeActor{engine: e}
-		a.ref, err = e.spawn(mailbox.Options{
+		_, err = e.spawn(mailbox.Options{
 			Name: fmt.Sprintf("intake-%d", i), Kind: "intake", Ring: e.ring(),
 			New: func(ref *mailbox.Ref) mailbox.Handler {
-				a.ref, a.works = ref, nil
+				if a.works = nil; a.ref == nil {
+					a.ref = ref // the same one after a restart
+				}
 				return a
 			},
 			OnFailure: func(f mailbox.Failure) mailbox.Directive { return e.onIntakeFailure(a, f) },
