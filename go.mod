@@ -4,6 +4,7 @@ go 1.27.0
 
 require (
 	github.com/alecthomas/kong v1.17.0
+	github.com/ardanlabs/jinja v1.12.0
 	github.com/asynkron/protoactor-go v0.0.0-20240822202345-3c0e61ca19c9
 	github.com/dlclark/regexp2/v2 v2.13.0
 	github.com/fasthttp/router v1.5.4
@@ -18,7 +19,6 @@ require (
 
 require (
 	github.com/Workiva/go-datastructures v1.1.3 // indirect
-	github.com/ardanlabs/jinja v1.12.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/emirpasic/gods v1.18.1 // indirect
