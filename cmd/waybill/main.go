@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -35,6 +36,8 @@ type exitError struct {
 
 func (e exitError) Error() string { return e.err.Error() }
 
+func (e exitError) Unwrap() error { return e.err }
+
 func main() {
 	var c cli
 	k := kong.Parse(&c,
@@ -46,7 +49,8 @@ func main() {
 	if err := k.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "waybill:", err)
 		status := 1
-		if e, ok := err.(exitError); ok {
+		var e exitError
+		if errors.As(err, &e) {
 			status = e.status
 		}
 		os.Exit(status)
