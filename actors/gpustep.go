@@ -50,6 +50,7 @@ func newGPUStep(e *Engine, p *pipeline, exec Executor, ref *mailbox.Ref) *gpuSte
 	for i := range a.handoffs {
 		a.handoffs[i] = newHandoff()
 	}
+	p.handoffs = a.handoffs[:]
 	return a
 }
 

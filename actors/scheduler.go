@@ -243,4 +243,6 @@ type pipeline struct {
 	slot  planSlot
 	sched *mailbox.Ref
 	gpu   *mailbox.Ref
+	// handoffs are GPU-step's countdowns, reused in turn.
+	handoffs []*handoff
 }
