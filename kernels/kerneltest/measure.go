@@ -30,20 +30,20 @@ func Measure(t *testing.B, b kernels.Backend, y Yardstick) {
 				cols = 512
 			}
 			// As many matrices as a model has: a single one would stay in the cache.
-			weights := make([]kernels.Weight, max(1, s.Layers/(1+rows/8)))
-			for i := range weights {
-				weights[i] = pack(t, b, kernels.HostTensor{Name: "w", DType: d, Rows: 2 * s.Inner, Cols: cols,
-					Data: make([]byte, 2*s.Inner*d.RowBytes(cols))})
-			}
+			var weights []kernels.Weight
 			x, dst := m.zeros(rows*cols), m.zeros(rows*2*s.Inner)
 			next := 0
 			run := func() {
+				for len(weights) < max(1, s.Layers/(1+rows/8)) {
+					weights = append(weights, pack(t, b, kernels.HostTensor{Name: "w", DType: d, Rows: 2 * s.Inner, Cols: cols,
+						Data: make([]byte, 2*s.Inner*d.RowBytes(cols))}))
+				}
 				b.MatMul(dst, x, weights[next%len(weights)], nil, rows)
 				next++
 			}
 			name := fmt.Sprintf("MatMul/%v/rows=%d", d, rows)
 			if rows == 1 {
-				m.rate(name, run, float64(weights[0].Bytes()), y.BytesPerSecond, "GB/s")
+				m.rate(name, run, float64(2*s.Inner*d.RowBytes(cols)), y.BytesPerSecond, "GB/s")
 			} else {
 				m.rate(name, run, 2*float64(rows*2*s.Inner*cols), y.OpsPerSecond, "GFLOP/s")
 			}
