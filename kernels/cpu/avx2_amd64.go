@@ -1,6 +1,10 @@
 package cpu
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"waybill/kernels"
+)
 
 // avx2 is the kernel set for CPUs with AVX2, FMA and F16C.
 var avx2 = kernelSet{
@@ -9,6 +13,7 @@ var avx2 = kernelSet{
 	quantize:   quantizeAVX2,
 	halves:     halves256,
 	kScales:    kScales256,
+	narrow:     narrow256,
 	sumSquares: sumSquares256,
 	add:        add256,
 	scale:      scale256,
@@ -68,6 +73,25 @@ func kScales256(dst []float32, halves, bytes []byte, kind byteKind) {
 	}
 	kernel(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(halves)), pointer(unsafe.SliceData(bytes)), len(dst)/per/tileRows)
 }
+
+// narrow256 rounds src to F16 or BF16.
+func narrow256(dst []uint16, src []float32, d kernels.DType) {
+	n := len(src) &^ 7
+	if n > 0 {
+		kernel := narrowBF16AVX2
+		if d == kernels.F16 {
+			kernel = narrowF16AVX2
+		}
+		kernel(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(src)), n)
+	}
+	narrow(dst[n:], src[n:], d)
+}
+
+//go:noescape
+func narrowF16AVX2(dst, src pointer, n int)
+
+//go:noescape
+func narrowBF16AVX2(dst, src pointer, n int)
 
 //go:noescape
 func quantizeRowAVX2(dst, meta, x pointer, height, blocks int)

@@ -11,6 +11,7 @@ var avx512 = kernelSet{
 		halvesAVX512(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(src)), len(dst))
 	},
 	kScales:    kScales256,
+	narrow:     narrow256,
 	sumSquares: sumSquares512,
 	add:        add512,
 	scale:      scale512,

@@ -66,7 +66,7 @@ func (c *cache) strip(offset int) (first, width int) {
 func (c *cache) address(i int) pointer { return pointer(&c.mem.bytes[i*c.size]) }
 
 // write stores the key and the value of one head at a slot.
-func (c *cache) write(layer, kvHead, slot int, key, value []float32) {
+func (c *cache) write(k *kernelSet, layer, kvHead, slot int, key, value []float32) {
 	block, offset := slot/c.spec.BlockSize, slot%c.spec.BlockSize
 	at, width := c.strip(offset)
 	at += c.keyHead(layer, kvHead, block)
@@ -80,11 +80,11 @@ func (c *cache) write(layer, kvHead, slot int, key, value []float32) {
 		return
 	}
 	all := halvesOf(c.mem.bytes)
-	narrow(all[to:to+len(value)], value, c.spec.DType)
+	k.narrow(all[to:to+len(value)], value, c.spec.DType)
 	var short [64]uint16
 	for len(key) > 0 {
 		n := min(len(key), len(short))
-		narrow(short[:n], key[:n], c.spec.DType)
+		k.narrow(short[:n], key[:n], c.spec.DType)
 		for i, v := range short[:n] {
 			all[at+i*width] = v
 		}

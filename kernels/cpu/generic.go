@@ -11,6 +11,7 @@ var generic = kernelSet{
 	quantize:   quantizeGeneric,
 	halves:     halvesGeneric,
 	kScales:    kScalesGeneric,
+	narrow:     narrow,
 	sumSquares: sumSquaresGeneric,
 	add:        addGeneric,
 	scale:      scaleGeneric,

@@ -32,6 +32,8 @@ type kernelSet struct {
 	// fused does without unpacking; nil where there is none.
 	fused [numFormats][maxPanel + 1]fusedKernel
 
+	// narrow rounds to a cache's 16-bit type.
+	narrow func(dst []uint16, src []float32, d kernels.DType)
 	// The kernels that work along a row; elementwise.go says what they do.
 	sumSquares func(x []float32) float32
 	add        func(x, y []float32)

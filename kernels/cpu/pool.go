@@ -108,24 +108,48 @@ func (p *pool) run(t task, chunks int) {
 	}
 	p.current = t
 	p.done.Store(0)
+	p.failure.Store(nil)
 	generation := p.claim.Load()>>32 + 1
 	p.claim.Store(generation<<32 | uint64(chunks)<<16)
-	mine := int64(0)
+	begun, over := 0, false
+	defer func() {
+		if !over { // a chunk of the owner's panicked
+			p.abandon(begun)
+		}
+	}()
 	for {
 		i, ok := p.take()
 		if !ok {
 			break
 		}
+		begun++
 		t.run(0, i)
-		mine++
 	}
+	over = true
+	p.await(chunks - begun)
+	if f := p.failure.Load(); f != nil {
+		panic(f.value)
+	}
+}
+
+// await returns when workers have finished n chunks.
+func (p *pool) await(n int) {
 	var wait waiter
-	for p.done.Load() != int64(chunks)-mine {
+	for p.done.Load() != int64(n) {
 		wait.pause()
 	}
-	if f := p.failure.Load(); f != nil {
-		p.failure.Store(nil)
-		panic(f.value)
+}
+
+// abandon takes back the chunks that nobody has claimed and waits for the
+// workers' last ones. begun is how many the owner claimed.
+func (p *pool) abandon(begun int) {
+	for {
+		c := p.claim.Load()
+		chunks, next := c>>16&0xffff, c&0xffff
+		if p.claim.CompareAndSwap(c, c&^0xffff|chunks) {
+			p.await(int(min(next, chunks)) - begun)
+			return
+		}
 	}
 }
 

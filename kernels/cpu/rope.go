@@ -95,7 +95,7 @@ func (t *ropeTask) run(_, chunk int) {
 		for h := range a.NumKVHeads {
 			key := row[(a.NumHeads+h)*d:][:d]
 			value := row[(a.NumHeads+a.NumKVHeads+h)*d:][:d]
-			t.cache.write(a.Layer, h, int(t.backend.batch.Slots[i]), key, value)
+			t.cache.write(k, a.Layer, h, int(t.backend.batch.Slots[i]), key, value)
 		}
 	}
 }
