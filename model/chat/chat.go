@@ -138,6 +138,8 @@ func (t *Template) Render(messages json.RawMessage, o Options) (text string, pla
 	if err != nil {
 		return "", nil, err
 	}
+	// A template that compares a literal with text it has put together itself must find it there. So literals are
+	// rewritten only if a client has sent a control token; without one the result is the reference's exactly.
 	use := t.plain
 	if r.found {
 		use = t.rewritten
