@@ -9,6 +9,7 @@ import (
 // The dash has nothing to strip there, so it can go. Line ends are what Jinja makes of them.
 var prepareReplacer = strings.NewReplacer("}}{%-", "}}{%", "}}{{-", "}}{{", "\r\n", "\n")
 
+// prepare returns the source in the form that the library renders right.
 func prepare(source string) string { return prepareReplacer.Replace(source) }
 
 // tag is a statement or an expression; tests are looked for only there.

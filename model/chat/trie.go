@@ -1,5 +1,6 @@
 package chat
 
+// reverse turns bytes around: the end of a token is then the beginning of an entry.
 func reverse(s string) string {
 	out := make([]byte, len(s))
 	for i := range len(s) {
@@ -18,6 +19,7 @@ type trie struct {
 
 func newTrie() *trie { return &trie{next: map[uint64]int32{}, ends: []bool{false}} }
 
+// insert adds an entry.
 func (t *trie) insert(s string) {
 	node := int32(0)
 	for i := range len(s) {

@@ -45,6 +45,7 @@ func buildClassTable() *[tableSize]class {
 	return t
 }
 
+// classOf returns the class of any character.
 func classOf(r rune) class {
 	switch {
 	case uint32(r) < tableSize:

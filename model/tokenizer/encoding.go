@@ -28,6 +28,8 @@ type Encoding struct {
 	ids   []int32
 	stage encodeStage
 
+	// The stages; of those in one line a tokenizer uses one or the other.
+
 	sanitize sanitizer
 	seek     seeker
 	compose  composer

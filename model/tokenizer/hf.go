@@ -29,6 +29,7 @@ type hfFile struct {
 	} `json:"model"`
 }
 
+// hfAdded is an entry of added_tokens, or of added_tokens_decoder, where the id is the key.
 type hfAdded struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
@@ -105,6 +106,7 @@ func FromHF(tokenizerJSON, tokenizerConfigJSON []byte) (*Tokenizer, error) {
 	if err := f.checkModel(); err != nil {
 		return nil, fmt.Errorf("tokenizer: tokenizer.json: %w", err)
 	}
+	// The style comes first: how a piece of the vocabulary is read depends on it.
 	p, err := f.pipeline()
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: tokenizer.json: %w", err)
@@ -147,6 +149,7 @@ func (f *hfFile) checkModel() error {
 
 // addFromConfig adds the tokens that only tokenizer_config.json lists.
 func (f *hfFile) addFromConfig(cfg hfConfig) error {
+	// tokenizer.json wins: the other file's entry may be older.
 	have := map[int32]bool{}
 	for _, a := range f.AddedTokens {
 		have[a.ID] = true
@@ -284,6 +287,7 @@ func (t *Tokenizer) setEndsHF(f hfFile, cfg hfConfig) error {
 	if cfg.AddEOS != nil {
 		t.suffix = endIf(*cfg.AddEOS, t.eos)
 	}
+	// Without a configuration the template's only token before the text can be nothing but BOS.
 	if t.bos < 0 && len(t.prefix) == 1 {
 		t.bos = t.prefix[0]
 	}

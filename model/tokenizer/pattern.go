@@ -27,7 +27,8 @@ const (
 	marksLetter
 )
 
-// alternatives are the parts that patterns are made of, with the rule for each.
+// alternatives are the parts that patterns are made of, with the rule for each. A table of parts also covers
+// patterns that nobody has listed as a whole; a part that is not here is an error that quotes it.
 var alternatives = map[string]struct {
 	rule  rule
 	marks marks
@@ -61,7 +62,7 @@ func parsePattern(pattern string) (*splitRules, error) {
 	}
 	s := &splitRules{}
 	var seen marks
-	takes := map[ruleKind]bool{}
+	takes := map[ruleKind]bool{} // a character that no rule takes would be a piece of its own to a regular expression
 	for _, part := range splitAlternatives(text) {
 		a, ok := alternatives[part]
 		if !ok {

@@ -171,6 +171,8 @@ func build(tokens []token) (*Tokenizer, error) {
 	return t, nil
 }
 
+// addFlags sets the flags of an id and enters its text where it can be found: control tokens among the controls,
+// ordinary pieces among the pieces, byte tokens and hidden ones nowhere.
 func (t *Tokenizer) addFlags(id int32, tok token) {
 	text := t.TokenText(id)
 	set := func(on bool, flag uint8) {
