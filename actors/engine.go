@@ -237,7 +237,7 @@ func (e *Engine) startPipeline(epoch uint64, exec Executor) error {
 	if err != nil {
 		return err
 	}
-	e.stepEnded(core.Stats())
+	e.scheduled(core.Stats())
 	e.pipe.Store(p)
 	return nil
 }
@@ -325,8 +325,8 @@ func (e *Engine) refuse(r *Request, f *Failure) {
 func (e *Engine) stepStarted(at int64) { e.inStep.Store(at) }
 func (e *Engine) stepFinished()        { e.inStep.Store(0) }
 
-// stepEnded copies the scheduler's counters to where a scrape reads them.
-func (e *Engine) stepEnded(st sched.Stats) {
+// scheduled copies the scheduler's counters to where a scrape reads them.
+func (e *Engine) scheduled(st sched.Stats) {
 	m := e.metrics
 	m.running.Store(int64(st.Running))
 	m.waiting.Store(int64(st.Waiting))

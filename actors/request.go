@@ -130,6 +130,9 @@ type Sequence struct {
 	group     uint64
 }
 
+// sibling reports whether the sequence may have waited for another's prompt.
+func (s *Sequence) sibling() bool { return s.group != 0 && s.group != uint64(s.ID) }
+
 // Request returns the request that the sequence belongs to.
 func (s *Sequence) Request() *Request { return s.req }
 
