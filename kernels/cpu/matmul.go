@@ -111,7 +111,7 @@ func (t *matmulTask) run(thread, chunk int) {
 		s := t.weight.segmentOf(i)
 		first := i - s.firstTile
 		whole := min(end-s.firstTile, s.rows/tileRows) - first
-		if whole > 0 && len(t.panels) <= maxFusedPanels && t.backend.kernels.fused[s.format][1] != nil {
+		if whole > 0 && t.fusable(s.format) {
 			t.fused(s, first, whole)
 			i += whole
 			continue
@@ -120,6 +120,19 @@ func (t *matmulTask) run(thread, chunk int) {
 		t.tile(thread, s, s.tile(first), s.firstRow+lane, min(tileRows, s.rows-lane))
 		i++
 	}
+}
+
+// fusable reports whether there is a fused kernel for every panel, few as they are.
+func (t *matmulTask) fusable(f format) bool {
+	if len(t.panels) > maxFusedPanels {
+		return false
+	}
+	for _, p := range t.panels {
+		if t.backend.kernels.fused[f][p.height] == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // fused multiplies n whole tiles of a segment.
