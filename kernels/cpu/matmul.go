@@ -99,11 +99,6 @@ func (t *activateTask) run(_, chunk int) {
 	}
 }
 
-// maxFusedPanels is the number of panels up to which tiles are unpacked for each
-// of them on the way. With more it is cheaper to unpack a tile once into scratch
-// memory.
-const maxFusedPanels = 2
-
 // run multiplies the tiles of a chunk.
 func (t *matmulTask) run(thread, chunk int) {
 	end := min((chunk+1)*t.tilesPerChunk, t.weight.tiles)
@@ -122,9 +117,10 @@ func (t *matmulTask) run(thread, chunk int) {
 	}
 }
 
-// fusable reports whether there is a fused kernel for every panel, few as they are.
+// fusable reports whether there is a fused kernel for every panel and
+// they are few enough.
 func (t *matmulTask) fusable(f format) bool {
-	if len(t.panels) > maxFusedPanels {
+	if len(t.panels) > t.backend.kernels.fusedPanels {
 		return false
 	}
 	for _, p := range t.panels {

@@ -55,3 +55,30 @@ func floatBF16x2AVX2(dst pointer, stride int, tile, panel pointer, cols int)
 
 //go:noescape
 func floatBF16x1AVX2(dst pointer, stride int, tile, panel pointer, cols int)
+
+//go:noescape
+func fusedQ4Mx4AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4Mx2AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4Mx1AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x4AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x2AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ4x1AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x4AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x2AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
+
+//go:noescape
+func fusedQ8x1AVX2(dst pointer, stride int, tile pointer, tileBytes, tiles int, panel pointer, blocks int)
