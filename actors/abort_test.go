@@ -260,7 +260,9 @@ func TestSlowReaderIsCutOffAndOthersGoOn(t *testing.T) {
 // fatEncoder writes 8 KiB per token, to reach the limit soon.
 type fatEncoder struct{ textEncoder }
 
-func (fatEncoder) AppendDelta(dst []byte, d *Delta) []byte { return append(dst, make([]byte, 8<<10)...) }
+func (fatEncoder) AppendDelta(dst []byte, d *Delta) []byte {
+	return append(dst, make([]byte, 8<<10)...)
+}
 
 func TestDeadPeerAbortsItsRequest(t *testing.T) {
 	e := startEngine(t, testConfig())
