@@ -117,6 +117,7 @@ func New(cfg Config) (*Server, error) {
 		DisablePreParseMultipartForm: true,
 		CloseOnShutdown:              true,
 		Logger:                       quietLogger{},
+		SecureErrorLogMessage:        true, // errors reach clients: no header values in them
 		ConnState:                    connState,
 	}
 	return s, nil

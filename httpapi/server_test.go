@@ -242,7 +242,7 @@ func (s *testServer) dial() *client {
 // request formats a request with a body and extra header lines.
 func request(method, path, body string, headers ...string) string {
 	h := method + " " + path + " HTTP/1.1\r\nHost: test\r\n"
-	if body != "" {
+	if method == "POST" {
 		h += "Content-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n"
 	}
 	for _, l := range headers {
