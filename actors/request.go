@@ -61,7 +61,9 @@ type Request struct {
 	// the engine completes: sequence i draws with Seed+i.
 	Sampling SamplingOptions
 	// MaxTokens bounds the output; negative means as much as the context allows.
-	MaxTokens int
+	// FitMaxTokens lowers it to that instead of refusing the request.
+	MaxTokens    int
+	FitMaxTokens bool
 	// IgnoreEOS goes on behind end-of-sequence.
 	IgnoreEOS bool
 	// StopIDs end the output besides end-of-sequence.

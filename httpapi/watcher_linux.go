@@ -16,6 +16,7 @@ type watcher struct {
 	ep    int
 	wake  int // an eventfd that ends the loop
 	done  chan struct{}
+	once  sync.Once
 	mu    sync.Mutex
 	conns map[uint64]*conn
 }
@@ -93,11 +94,13 @@ func (w *watcher) loop() {
 	}
 }
 
-// close ends the watcher.
+// close ends the watcher. It may be called again.
 func (w *watcher) close() {
-	one := [8]byte{1}
-	_, _ = unix.Write(w.wake, one[:])
-	<-w.done
-	unix.Close(w.ep)
-	unix.Close(w.wake)
+	w.once.Do(func() {
+		one := [8]byte{1}
+		_, _ = unix.Write(w.wake, one[:])
+		<-w.done
+		unix.Close(w.ep)
+		unix.Close(w.wake)
+	})
 }
