@@ -174,9 +174,6 @@ func (e *Engine) Close() error {
 	}
 	<-e.ledger.StopWhenDrained()
 	<-e.super.Stop()
-	if e.dump != nil {
-		e.dump.close()
-	}
 	return e.exec.Close()
 }
 
@@ -217,14 +214,6 @@ func DefaultSampling() SamplingOptions { return sampling.Defaults() }
 
 // NoLogprobs in SamplingOptions.Logprobs asks for none.
 const NoLogprobs = sampling.NoLogprobs
-
-// DumpDropped returns the dump lines that a slow stderr cost.
-func (e *Engine) DumpDropped() int64 {
-	if e.dump == nil {
-		return 0
-	}
-	return e.dump.dropped.Load()
-}
 
 // Bias is added to one token's logit.
 type Bias = sampling.Bias

@@ -6,10 +6,13 @@ package actors
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"waybill/actors/mailbox"
 	"waybill/actors/sched"
@@ -42,8 +45,13 @@ type Config struct {
 	Intakes, Detokenizers int
 	// OnCPU says that computing takes place on the actors' own cores.
 	OnCPU bool
-	// Dump gets a line per ended sequence; nil means none.
-	Dump io.Writer
+	// Dump gets a TTFTSPLIT line per ended sequence, Log a structured one, Tracer
+	// its spans; nil means none. They must not block: see LineWriter.
+	Dump   io.Writer
+	Log    *slog.Logger
+	Tracer trace.Tracer
+	// LinesDropped returns how many lines Dump and Log have lost; may be nil.
+	LinesDropped func() int64
 	// OnFatal is called once when the engine cannot go on; everybody was
 	// answered. OnReport, if set, hears of each actor failure.
 	OnFatal  func(error)
@@ -70,7 +78,6 @@ type Engine struct {
 	shards   []*mailbox.Ref
 	ledger   *mailbox.Ref
 	super    *mailbox.Ref
-	dump     *dumpWriter
 
 	nextID     atomic.Uint64
 	inStep     atomic.Int64 // when the step in flight was launched, 0 if none
@@ -99,9 +106,6 @@ func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) 
 		failures: map[string][]int64{},
 	}
 	e.metrics = newEngineMetrics(e)
-	if cfg.Dump != nil {
-		e.dump = newDumpWriter(cfg.Dump)
-	}
 	exec, err := e.newExecutor()
 	if err != nil {
 		return nil, err
@@ -155,7 +159,7 @@ func (e *Engine) startFrontend() (err error) {
 	}
 	e.ledger, err = e.spawn(mailbox.Options{
 		Name: "ledger", Kind: "ledger", Ring: ledgerRing,
-		New:       func(*mailbox.Ref) mailbox.Handler { return &ledgerActor{engine: e, dump: e.dump} },
+		New:       func(*mailbox.Ref) mailbox.Handler { return &ledgerActor{engine: e} },
 		OnFailure: func(f mailbox.Failure) mailbox.Directive { e.report(f); return e.restartOrDie(f) },
 	})
 	if err != nil {

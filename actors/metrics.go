@@ -187,6 +187,14 @@ func (m *engineMetrics) registerState(k maker, e *Engine) {
 		"block_size": strconv.Itoa(e.cfg.BlockSize), "num_gpu_blocks": strconv.Itoa(e.cfg.NumBlocks),
 		"cache_dtype": e.cfg.KVType.String(), "enable_prefix_caching": strconv.FormatBool(e.cfg.PrefixCache),
 	}, func() float64 { return 1 })
+	k.reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "waybill:lines_dropped_total", Help: "Dump and log lines that a slow stderr cost.",
+	}, func() float64 {
+		if e.cfg.LinesDropped == nil {
+			return 0
+		}
+		return float64(e.cfg.LinesDropped())
+	}))
 	k.total("waybill:ledger_dropped_total", "Waybills lost because the Ledger was too far behind.", &m.ledgerDropped)
 	k.total("waybill:pipeline_rebuilds_total", "Rebuilds of Scheduler and GPU-step after a failure.", &m.rebuilds)
 }

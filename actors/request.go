@@ -86,6 +86,9 @@ type Request struct {
 	// Proto carries milestones 0–3 to every sequence's waybill.
 	Proto *waybill.Waybill
 
+	// TraceParent and TraceState are the client's W3C trace context, or empty.
+	TraceParent, TraceState string
+
 	// Places is what Reserve gave.
 	Places *Places
 

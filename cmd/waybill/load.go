@@ -31,6 +31,7 @@ type served struct {
 	defaults actors.SamplingOptions
 	line     string // what the ready line says
 	fatal    chan error
+	*observers
 }
 
 // load opens the model, packs its weights and starts the engine.
@@ -87,8 +88,8 @@ func (c *serveCmd) load() (*served, error) {
 	cfg.OnReport = func(f mailbox.Failure) {
 		fmt.Fprintf(os.Stderr, "waybill: actor %s failed: %v\n%s\n", f.Actor, f.Reason, f.Stack)
 	}
-	if dump {
-		cfg.Dump = os.Stderr
+	if s.observers, err = c.observe(&cfg, dump); err != nil {
+		return nil, err
 	}
 	if s.engine, err = actors.New(cfg, m, tok); err != nil {
 		return nil, err

@@ -36,6 +36,9 @@ type serveCmd struct {
 	DrainGrace         time.Duration `default:"2s" help:"After SIGTERM: how long new requests are still served."`
 	ShutdownTimeout    time.Duration `default:"30s" help:"After the grace: how long running requests may go on."`
 
+	LogFormat          string `default:"text" enum:"text,json,none" help:"One line per request on stderr."`
+	OtlpTracesEndpoint string `name:"otlp-traces-endpoint" help:"OTLP/HTTP URL for traces, such as http://127.0.0.1:4318/v1/traces."`
+
 	Device     string `default:"auto" enum:"auto,cpu,cuda" help:"Where to compute."`
 	Threads    int    `default:"0" help:"Compute threads. 0: one per core."`
 	CPUMath    string `name:"cpu-math" default:"int8" enum:"int8,f32" help:"Arithmetic of quantized weights on the CPU."`
