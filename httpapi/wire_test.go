@@ -63,7 +63,7 @@ func TestEveryChunkIsOneWrite(t *testing.T) {
 	for _, n := range []int{1, 6} {
 		c := s.dial()
 		l.take()
-		c.send(request("POST", "/v1/completions", fmt.Sprintf(`{"prompt":[1,2,3],"max_tokens":20,"ignore_eos":true,"stream":true,"n":%d}`, n)))
+		c.send(request("POST", "/v1/completions", fmt.Sprintf(`{"prompt":[1,2,3],"max_tokens":8,"ignore_eos":true,"stream":true,"n":%d}`, n)))
 		r := c.must()
 		writes := l.take()
 		if len(writes) != len(r.chunks)+1 || writes[len(writes)-1] != "0\r\n\r\n" {
@@ -122,7 +122,8 @@ func millis(t testing.TB, line map[string]string, name string) float64 {
 
 func withDump(u *setup) { u.dump = true }
 
-const short = `{"prompt":[1,2,3],"max_tokens":3,"ignore_eos":true}`
+// short is three greedy tokens, each of which is a text of its own.
+const short = `{"prompt":[1,2,3],"max_tokens":3,"ignore_eos":true,"temperature":0}`
 
 // The clock of a request starts with its own first byte, on new and on
 // kept-alive connections.
