@@ -149,7 +149,8 @@ func startServer(t testing.TB, change ...func(*setup)) *testServer {
 	}
 	s.addr = ln.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(u.listen(ln)) }()
+	wrapped := u.listen(ln)
+	go func() { served <- s.Serve(wrapped) }()
 	t.Cleanup(func() {
 		s.quiet()
 		ctx, cancel := context.WithTimeout(context.Background(), liveness)

@@ -48,8 +48,48 @@ type pool struct {
 	current task
 	failure atomic.Pointer[failure]
 
+	// stalls decides whether the workers are worth having; the owner's alone.
+	stalls stalls
+
 	wake    []chan struct{}
 	stopped sync.WaitGroup
+}
+
+// stalls watches how long the owner waits for workers beyond spinTime. Where other
+// programs want the cores, a worker loses its core for milliseconds with a chunk
+// in its hands, and two threads are slower than one. Then some steps go without
+// workers: one, and twice as many each time it happens again, up to maxRest.
+type stalls struct {
+	began  time.Time
+	waited time.Duration
+	// rest is the length of the last rest, resting the steps left of it.
+	rest, resting int
+}
+
+// maxRest is the longest rest in steps: a try that stalls costs about a step, so
+// at most one part in 64 is lost to trying, and a core that comes free is taken
+// within 64 steps.
+const maxRest = 64
+
+// begin starts a step and reports whether workers are to help.
+func (s *stalls) begin() bool {
+	if s.resting > 0 {
+		s.resting--
+		return false
+	}
+	s.began, s.waited = time.Now(), 0
+	return true
+}
+
+// end judges a step that workers helped with.
+func (s *stalls) end() {
+	switch {
+	case 4*s.waited < time.Since(s.began):
+		s.rest /= 2
+	default:
+		s.rest = min(max(1, 2*s.rest), maxRest)
+		s.resting = s.rest
+	}
 }
 
 // failure is a panic of a worker, to be raised again on the owner's goroutine.
@@ -83,6 +123,9 @@ func (p *pool) close() {
 
 // begin wakes the workers. It does not wait for them.
 func (p *pool) begin() {
+	if p.threads == 1 || !p.stalls.begin() {
+		return
+	}
 	p.open.Store(true)
 	for _, w := range p.wake {
 		select {
@@ -93,7 +136,12 @@ func (p *pool) begin() {
 }
 
 // end lets the workers park.
-func (p *pool) end() { p.open.Store(false) }
+func (p *pool) end() {
+	if p.open.Load() {
+		p.stalls.end()
+		p.open.Store(false)
+	}
+}
 
 // run does all chunks of t and returns when they are done.
 func (p *pool) run(t task, chunks int) {
@@ -137,6 +185,11 @@ func (p *pool) await(n int) {
 	var wait waiter
 	for p.done.Load() != int64(n) {
 		wait.pause()
+	}
+	if wait.rounds >= 8 {
+		if d := time.Since(wait.since); d > spinTime {
+			p.stalls.waited += d
+		}
 	}
 }
 
