@@ -150,6 +150,8 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 	}
 	proto.Stamp(waybill.Reserved, waybill.Now())
 	r.RID, r.Proto, r.Places = rid, proto, places
+	r.TraceParent = string(ctx.Request.Header.Peek("Traceparent"))
+	r.TraceState = string(ctx.Request.Header.Peek("Tracestate"))
 	a.begin(r.RID, r.Stream)
 	if r.Stream {
 		r.Encoder = a
