@@ -17,7 +17,7 @@ type serveCmd struct {
 
 	Host            string   `default:"127.0.0.1" help:"Address to listen on."`
 	Port            int      `default:"8000" help:"Port to listen on; 0 takes a free one."`
-	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the model's own name."`
+	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the file's or folder's name."`
 	APIKey          string   `name:"api-key" help:"If set, /v1 paths need it as a bearer token."`
 
 	MaxModelLen         int    `help:"Longest prompt plus output in tokens. Default: the model's own."`
