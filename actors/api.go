@@ -129,7 +129,11 @@ func (e *Engine) Healthy() error {
 		return errors.New("the engine has failed")
 	}
 	if at := e.inStep.Load(); at != 0 {
-		if age := time.Duration(waybill.Now() - at); age > stallAfter {
+		limit := e.cfg.StallAfter
+		if limit == 0 {
+			limit = stallAfter
+		}
+		if age := time.Duration(waybill.Now() - at); age > limit {
 			return fmt.Errorf("a step has been running for %v", age.Round(time.Millisecond))
 		}
 	}

@@ -59,6 +59,11 @@ type Config struct {
 	// Fault, if set, is called at named points of the actors' work; tests panic
 	// or sleep in it.
 	Fault func(point string)
+	// Wrap, if set, wraps each executor; tests make a device fail in it.
+	Wrap func(Executor) Executor
+	// StallAfter is the age of a step in flight from which the engine counts as
+	// hung; 0 means 30 s.
+	StallAfter time.Duration
 }
 
 // Engine is one model being served.
@@ -127,7 +132,11 @@ func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) 
 // newExecutor makes the device side: KV memory and activations.
 func (e *Engine) newExecutor() (Executor, error) {
 	spec := e.model.CacheSpec(e.cfg.BlockSize, e.cfg.NumBlocks, e.cfg.KVType)
-	return newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+	x, err := newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+	if err != nil || e.cfg.Wrap == nil {
+		return x, err
+	}
+	return e.cfg.Wrap(x), nil
 }
 
 // logitRows returns how many rows of logits a step may ask for.

@@ -38,6 +38,6 @@ const (
 	// recentSteps is how many steps are remembered to express waits in steps.
 	recentSteps = 256
 	// stallAfter is the age of a step in flight from which the engine counts as
-	// hung.
+	// hung: the longest step of a slow CPU is below a second.
 	stallAfter = 30 * time.Second
 )
