@@ -10,6 +10,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,6 +73,10 @@ type Server struct {
 	lastRID  atomic.Uint64
 	lastConn atomic.Uint64
 	instance string
+
+	mu        sync.Mutex
+	listeners []*listener
+	stopped   bool
 }
 
 // New returns a server that is not listening yet.
@@ -147,7 +152,15 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 // Serve answers requests until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
 	prepareListener(ln)
-	return s.http.Serve(&listener{Listener: ln, server: s})
+	l := &listener{Listener: ln, server: s}
+	s.mu.Lock()
+	s.listeners = append(s.listeners, l)
+	stopped := s.stopped
+	s.mu.Unlock()
+	if stopped {
+		return l.Close()
+	}
+	return s.http.Serve(l)
 }
 
 // Closing makes every answer carry Connection: close from now on, so that
@@ -156,9 +169,17 @@ func (s *Server) Closing() { s.closing.Store(true) }
 
 // Shutdown stops listening and waits for open connections, or for ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.http.ShutdownWithContext(ctx)
+	// fasthttp overlooks a listener that it was given a moment ago.
+	s.mu.Lock()
+	s.stopped = true
+	var errs []error
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
+	}
+	s.mu.Unlock()
+	errs = append(errs, s.http.ShutdownWithContext(ctx))
 	s.watcher.close()
-	return err
+	return errors.Join(errs...)
 }
 
 // guard recovers panics of handlers: fasthttp has none, and one would end the
