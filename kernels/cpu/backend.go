@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -21,6 +22,8 @@ type Backend struct {
 	// opened is all memory to give back, added to at load time.
 	mu     sync.Mutex
 	opened []*memory
+	// weights is where packed weights lie.
+	weights weightMemory
 
 	// The tasks and the scratch memory below are reused by every op.
 	embed               embedTask
@@ -100,11 +103,12 @@ func (b *Backend) Upload(data []float32) (kernels.Buffer, error) {
 
 // Pack returns a weight whose rows are those of all parts in order.
 func (b *Backend) Pack(parts ...kernels.HostTensor) (kernels.Weight, error) {
-	w, mem, err := newWeight(parts, b.options.Math)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w, err := newWeight(parts, b.options.Math, &b.weights)
 	if err != nil {
 		return nil, err
 	}
-	b.keep(&mem)
 	return w, nil
 }
 
@@ -137,12 +141,10 @@ func (b *Backend) Close() error {
 	b.pool.close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var first error
+	var errs []error
 	for _, m := range b.opened {
-		if err := m.close(); err != nil && first == nil {
-			first = err
-		}
+		errs = append(errs, m.close())
 	}
 	b.opened = nil
-	return first
+	return errors.Join(append(errs, b.weights.close())...)
 }

@@ -72,19 +72,19 @@ type stalls struct {
 const maxRest = 64
 
 // begin starts a step and reports whether workers are to help.
-func (s *stalls) begin() bool {
+func (s *stalls) begin(now time.Time) bool {
 	if s.resting > 0 {
 		s.resting--
 		return false
 	}
-	s.began, s.waited = time.Now(), 0
+	s.began, s.waited = now, 0
 	return true
 }
 
 // end judges a step that workers helped with.
-func (s *stalls) end() {
+func (s *stalls) end(now time.Time) {
 	switch {
-	case 4*s.waited < time.Since(s.began):
+	case 4*s.waited < now.Sub(s.began):
 		s.rest /= 2
 	default:
 		s.rest = min(max(1, 2*s.rest), maxRest)
@@ -123,7 +123,7 @@ func (p *pool) close() {
 
 // begin wakes the workers. It does not wait for them.
 func (p *pool) begin() {
-	if p.threads == 1 || !p.stalls.begin() {
+	if p.threads == 1 || !p.stalls.begin(time.Now()) {
 		return
 	}
 	p.open.Store(true)
@@ -138,7 +138,7 @@ func (p *pool) begin() {
 // end lets the workers park.
 func (p *pool) end() {
 	if p.open.Load() {
-		p.stalls.end()
+		p.stalls.end(time.Now())
 		p.open.Store(false)
 	}
 }

@@ -120,48 +120,34 @@ func TestPoolFinishesWithoutWorkers(t *testing.T) {
 	}
 }
 
-// slowHelp is a task whose chunks take long on any thread but the owner's.
-type slowHelp struct {
-	slow   atomic.Bool
-	helped atomic.Int32
-}
-
-func (s *slowHelp) run(thread, _ int) {
-	if thread == 0 {
-		for start := time.Now(); time.Since(start) < 50*time.Microsecond; {
-			runtime.Gosched() // so that workers find something to do
-		}
-		return
-	}
-	s.helped.Add(1)
-	if s.slow.Load() {
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func TestPoolDoesWithoutWorkersThatStall(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
-	task := &slowHelp{}
-	task.slow.Store(true)
-	steps := func(n int) (helped int32) {
-		before := task.helped.Load()
+func TestStallsRestWorkers(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := &stalls{}
+	// steps runs n steps of 10 ms and returns how many workers helped with.
+	steps := func(n int, waited time.Duration) (helped int) {
 		for range n {
-			p.begin()
-			p.run(task, 4)
-			p.end()
+			help := s.begin(now)
+			now = now.Add(10 * time.Millisecond)
+			if help {
+				helped++
+				s.waited += waited
+				s.end(now)
+			}
 		}
-		return task.helped.Load() - before
+		return helped
 	}
-	// Rests of 1, 2, 4 … 64 steps: 8 tries in the first 135 steps, of at most 4 chunks.
-	if n := steps(135); n == 0 || n > 9*4 {
-		t.Errorf("a worker that stalls did %d chunks in 135 steps, want some and at most %d", n, 9*4)
+	check := func(what string, got, want int) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: workers helped with %d steps, want %d", what, got, want)
+		}
 	}
-	task.slow.Store(false)
-	steps(2 * maxRest)
-	if n := steps(4 * maxRest); n < maxRest {
-		t.Errorf("a worker that stalls no more did %d chunks in %d steps", n, 4*maxRest)
-	}
+	check("short waits", steps(100, 2*time.Millisecond), 100)
+	// Tries with rests of 1, 2, 4, 8, 16, 32 and 64 steps behind them.
+	check("long waits", steps(7+127, 3*time.Millisecond), 7)
+	check("later", steps(65, 3*time.Millisecond), 1)
+	check("waits over", steps(100, 0), 100)
+	check("long waits again", steps(10, 3*time.Millisecond), 3) // rests of 1, 2 and 4
 }
 
 func TestPoolAllocatesNothing(t *testing.T) {
