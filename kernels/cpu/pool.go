@@ -40,7 +40,7 @@ type pool struct {
 	_     [64]byte
 	done  atomic.Int64 // chunks of the current task that workers finished
 	_     [64]byte
-	open  atomic.Bool // between begin and end
+	gate  gate // open between begin and end
 	_     [64]byte
 
 	// current may be read only by the holder of an unfinished claim: run changes
@@ -51,9 +51,15 @@ type pool struct {
 	// stalls decides whether the workers are worth having; the owner's alone.
 	stalls stalls
 
-	wake    []chan struct{}
 	stopped sync.WaitGroup
 }
+
+// The states of a gate.
+const (
+	gateShut uint32 = iota
+	gateOpen
+	gateClosed // for good
+)
 
 // stalls watches how long the owner waits for workers beyond spinTime. Where other
 // programs want the cores, a worker loses its core for milliseconds with a chunk
@@ -99,10 +105,8 @@ type failure struct{ value any }
 func newPool(threads int) *pool {
 	p := &pool{threads: threads}
 	for i := 1; i < threads; i++ {
-		wake := make(chan struct{}, 1)
-		p.wake = append(p.wake, wake)
 		p.stopped.Go(func() {
-			for range wake {
+			for p.gate.wait() != gateClosed {
 				for !p.help(i) {
 				}
 			}
@@ -113,11 +117,7 @@ func newPool(threads int) *pool {
 
 // close ends the workers and waits for them.
 func (p *pool) close() {
-	p.end()
-	for _, w := range p.wake {
-		close(w)
-	}
-	p.wake = nil
+	p.gate.set(gateClosed)
 	p.stopped.Wait()
 }
 
@@ -126,29 +126,26 @@ func (p *pool) begin() {
 	if p.threads == 1 || !p.stalls.begin(time.Now()) {
 		return
 	}
-	p.open.Store(true)
-	for _, w := range p.wake {
-		select {
-		case w <- struct{}{}:
-		default: // a wake-up is on its way already
-		}
-	}
+	p.gate.set(gateOpen)
 }
 
 // end lets the workers park.
 func (p *pool) end() {
-	if p.open.Load() {
+	if p.helped() {
 		p.stalls.end(time.Now())
-		p.open.Store(false)
+		p.gate.set(gateShut)
 	}
 }
+
+// helped reports whether a step is open that workers help with.
+func (p *pool) helped() bool { return p.gate.state.Load() == gateOpen }
 
 // run does all chunks of t and returns when they are done.
 func (p *pool) run(t task, chunks int) {
 	if chunks > maxChunks {
 		panic(bug("a task of %d chunks", chunks))
 	}
-	if p.threads == 1 || chunks <= 1 || !p.open.Load() {
+	if p.threads == 1 || chunks <= 1 || !p.helped() {
 		for i := range chunks {
 			t.run(0, i)
 		}
@@ -242,7 +239,7 @@ func (p *pool) help(i int) (over bool) {
 			wait = waiter{}
 			continue
 		}
-		if !p.open.Load() {
+		if !p.helped() {
 			return true
 		}
 		wait.pause()
