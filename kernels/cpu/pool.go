@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,12 +17,6 @@ type task interface {
 // maxChunks is the largest number of chunks of one task: the claim word has 16
 // bits for it. Callers cut coarser; at 5 µs a chunk this is a third of a second.
 const maxChunks = 1<<16 - 1
-
-// spinTime is how long a thread that waits spins before it offers its core to
-// others. Ops of a decode step are 2 to 200 µs long, so within it most waits are
-// over; a thread that was descheduled holds the others up for longer, and
-// then their spinning would keep it off the core.
-const spinTime = 20 * time.Microsecond
 
 // pool is the compute threads of one backend. The caller of run is thread 0 and
 // can finish every task alone; the others help while a step is open (begin to
@@ -60,43 +53,6 @@ const (
 	gateOpen
 	gateClosed // for good
 )
-
-// stalls watches how long the owner waits for workers beyond spinTime. Where other
-// programs want the cores, a worker loses its core for milliseconds with a chunk
-// in its hands, and two threads are slower than one. Then some steps go without
-// workers: one, and twice as many each time it happens again, up to maxRest.
-type stalls struct {
-	began  time.Time
-	waited time.Duration
-	// rest is the length of the last rest, resting the steps left of it.
-	rest, resting int
-}
-
-// maxRest is the longest rest in steps: a try that stalls costs about a step, so
-// at most one part in 64 is lost to trying, and a core that comes free is taken
-// within 64 steps.
-const maxRest = 64
-
-// begin starts a step and reports whether workers are to help.
-func (s *stalls) begin(now time.Time) bool {
-	if s.resting > 0 {
-		s.resting--
-		return false
-	}
-	s.began, s.waited = now, 0
-	return true
-}
-
-// end judges a step that workers helped with.
-func (s *stalls) end(now time.Time) {
-	switch {
-	case 4*s.waited < now.Sub(s.began):
-		s.rest /= 2
-	default:
-		s.rest = min(max(1, 2*s.rest), maxRest)
-		s.resting = s.rest
-	}
-}
 
 // failure is a panic of a worker, to be raised again on the owner's goroutine.
 type failure struct{ value any }
@@ -243,32 +199,5 @@ func (p *pool) help(i int) (over bool) {
 			return true
 		}
 		wait.pause()
-	}
-}
-
-// waiter paces one wait.
-type waiter struct {
-	rounds int
-	since  time.Time
-}
-
-// pauseRounds is how many CPU pause instructions one look at the awaited word
-// costs: some 0.2 µs on current cores, short against a chunk.
-const pauseRounds = 4
-
-// pause waits a little: by spinning at first, by giving the core away later.
-func (w *waiter) pause() {
-	w.rounds++
-	switch {
-	case w.rounds == 1:
-		w.since = time.Now()
-		spin(pauseRounds)
-	case w.rounds%8 != 0 || time.Since(w.since) < spinTime:
-		spin(pauseRounds)
-	case w.rounds%64 != 0:
-		yieldCore()
-	default:
-		// Now and then other goroutines of this P, too.
-		runtime.Gosched()
 	}
 }
