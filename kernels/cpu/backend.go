@@ -129,8 +129,16 @@ func (b *Backend) End() error {
 	return nil
 }
 
+// step returns the batch of the running step.
+func (b *Backend) step() *kernels.Batch {
+	if b.batch == nil {
+		panic(bug("an op that needs the batch, outside Begin and End"))
+	}
+	return b.batch
+}
+
 // Gather sets dst [M, cols] to the rows of x named by Batch.Logits.
-func (b *Backend) Gather(dst, x kernels.Buffer, cols int) { gather(b.batch, dst, x, cols) }
+func (b *Backend) Gather(dst, x kernels.Buffer, cols int) { gather(b.step(), dst, x, cols) }
 
 // Read copies the first len(dst) elements of src to dst.
 func (b *Backend) Read(dst []float32, src kernels.Buffer) { copy(dst, floats(src, len(dst), "src")) }
