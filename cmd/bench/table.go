@@ -28,7 +28,7 @@ func (o *Options) table(w io.Writer, s *Summary) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %-28s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("requests", "%.2f /s, at most %d open", s.perSecond(s.Completed), s.MaxConcurrent)
+	line("requests", "%.2f /s", s.perSecond(s.Completed))
 	if len(o.Goodput) > 0 {
 		line("goodput", "%.2f /s (%d of %d)", s.perSecond(s.Good), s.Good, s.Completed+s.Failed)
 	}

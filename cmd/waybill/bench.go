@@ -101,7 +101,10 @@ func (c *benchCmd) options() (bench.Options, error) {
 		IgnoreEOS: c.IgnoreEOS, TopP: c.TopP, MinP: c.MinP, TopK: c.TopK, RepetitionPenalty: c.RepetitionPenalty, Logprobs: c.Logprobs,
 		Label: c.Label, SaveResult: c.SaveResult, SaveDetailed: c.SaveDetailed, AppendResult: c.AppendResult,
 		ResultDir: c.ResultDir, ResultFilename: c.ResultFilename, Plot: c.Plot,
-		Out: os.Stdout, Progress: os.Stderr,
+		Out: os.Stdout,
+	}
+	if f, err := os.Stderr.Stat(); err == nil && f.Mode()&os.ModeCharDevice != 0 {
+		o.Progress = os.Stderr
 	}
 	if o.BaseURL == "" {
 		o.BaseURL = "http://" + net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
