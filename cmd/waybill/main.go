@@ -17,6 +17,7 @@ var version = "dev"
 // lists them all.
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Serve a model over HTTP."`
+	Bench   benchCmd   `cmd:"" help:"Measure a server: load generator with the arguments and results of vllm bench serve."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

@@ -120,50 +120,6 @@ func TestPoolFinishesWithoutWorkers(t *testing.T) {
 	}
 }
 
-// slowHelp is a task whose chunks take long on any thread but the owner's.
-type slowHelp struct {
-	slow   atomic.Bool
-	helped atomic.Int32
-}
-
-func (s *slowHelp) run(thread, _ int) {
-	if thread == 0 {
-		for start := time.Now(); time.Since(start) < 50*time.Microsecond; {
-			runtime.Gosched() // so that workers find something to do
-		}
-		return
-	}
-	s.helped.Add(1)
-	if s.slow.Load() {
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func TestPoolDoesWithoutWorkersThatStall(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
-	task := &slowHelp{}
-	task.slow.Store(true)
-	steps := func(n int) (helped int32) {
-		before := task.helped.Load()
-		for range n {
-			p.begin()
-			p.run(task, 4)
-			p.end()
-		}
-		return task.helped.Load() - before
-	}
-	// Rests of 1, 2, 4 … 64 steps: 8 tries in the first 135 steps, of at most 4 chunks.
-	if n := steps(135); n == 0 || n > 9*4 {
-		t.Errorf("a worker that stalls did %d chunks in 135 steps, want some and at most %d", n, 9*4)
-	}
-	task.slow.Store(false)
-	steps(2 * maxRest)
-	if n := steps(4 * maxRest); n < maxRest {
-		t.Errorf("a worker that stalls no more did %d chunks in %d steps", n, 4*maxRest)
-	}
-}
-
 func TestPoolAllocatesNothing(t *testing.T) {
 	p := newPool(2)
 	defer p.close()

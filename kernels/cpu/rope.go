@@ -56,7 +56,7 @@ func (b *Backend) angles(a kernels.QKV) *angleTable {
 func (b *Backend) RopeAndCache(qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
 	t := &b.rope
 	t.layer, t.cache = a, checkedCache(c, a)
-	t.qkv = floats(qkv, len(b.batch.Tokens)*a.Cols(), "qkv")
+	t.qkv = floats(qkv, len(b.step().Tokens)*a.Cols(), "qkv")
 	t.qNorm, t.kNorm = nil, nil
 	if a.QNorm != nil {
 		t.qNorm = floats(a.QNorm, a.HeadDim, "QNorm")
