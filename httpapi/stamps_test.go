@@ -95,10 +95,10 @@ func TestStampedReadsKeepDeadlinesAndEnds(t *testing.T) {
 	if _, _, err := s.read(buf); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after close: %v, want net.ErrClosed", err)
 	}
-	server, client = pair(t)
+	server, rude := pair(t)
 	s = stamped(t, server)
-	_ = client.(*net.TCPConn).SetLinger(0)
-	client.Close()
+	_ = rude.(*net.TCPConn).SetLinger(0)
+	rude.Close()
 	if _, _, err := s.read(buf); !errors.Is(err, unix.ECONNRESET) && err != io.EOF {
 		t.Errorf("after a reset: %v", err)
 	}
