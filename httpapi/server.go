@@ -237,7 +237,9 @@ func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	}
 	if c, ok := ctx.Conn().(*conn); ok && c.requests == 0 {
 		_ = c.Conn.Close() // it never sent a byte: nobody waits for an answer
+		return
 	}
+	s.cfg.Engine.Unreadable()
 	s.writeError(ctx, e)
 	ctx.SetConnectionClose()
 }
