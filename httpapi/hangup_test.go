@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hangUps are the ways in which a client goes away.
@@ -162,5 +164,30 @@ func TestHangUpsLeaveNothingBehind(t *testing.T) {
 	s.watcher.mu.Unlock()
 	if left != 0 {
 		t.Errorf("the watcher still knows %d connections", left)
+	}
+}
+
+// A host that lost power sends nothing: the kernel must give up by itself.
+func TestSilentHostsAreGivenUp(t *testing.T) {
+	w, err := newWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	server, _ := pair(t)
+	c := &conn{Conn: server, watcher: w, id: 1}
+	w.add(c, server)
+	defer w.remove(c)
+	raw, err := server.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ms, alive int
+	_ = raw.Control(func(fd uintptr) {
+		ms, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+		alive, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+	})
+	if ms != userTimeout || alive == 0 {
+		t.Errorf("TCP_USER_TIMEOUT %d, keep-alive %d; want %d and on", ms, alive, userTimeout)
 	}
 }

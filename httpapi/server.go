@@ -66,17 +66,17 @@ type Config struct {
 
 // Server is an HTTP server for one engine.
 type Server struct {
-	cfg     Config
-	http    *fasthttp.Server
-	watcher *watcher
-	closing atomic.Bool // answers carry Connection: close
+	cfg      Config
+	http     *fasthttp.Server
+	watcher  *watcher
+	closing  atomic.Bool // answers carry Connection: close
+	lastRID  atomic.Uint64
+	lastConn atomic.Uint64
+	instance string
 
 	mu        sync.Mutex
-	down      bool // Shutdown was called
-	listeners []net.Listener
-	lastRID   atomic.Uint64
-	lastConn  atomic.Uint64
-	instance  string
+	listeners []*listener
+	stopped   bool
 }
 
 // New returns a server that is not listening yet.
@@ -149,21 +149,18 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 	}
 }
 
-// Serve answers requests until Shutdown. After a Shutdown it returns at once.
+// Serve answers requests until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
 	prepareListener(ln)
+	l := &listener{Listener: ln, server: s}
 	s.mu.Lock()
-	down := s.down
-	s.listeners = append(s.listeners, ln)
+	s.listeners = append(s.listeners, l)
+	stopped := s.stopped
 	s.mu.Unlock()
-	if down {
-		return ln.Close()
+	if stopped {
+		return l.Close()
 	}
-	err := s.http.Serve(&listener{Listener: ln, server: s})
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
+	return s.http.Serve(l)
 }
 
 // Closing makes every answer carry Connection: close from now on, so that
@@ -172,16 +169,17 @@ func (s *Server) Closing() { s.closing.Store(true) }
 
 // Shutdown stops listening and waits for open connections, or for ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
+	// fasthttp overlooks a listener that it was given a moment ago.
 	s.mu.Lock()
-	s.down = true
-	listeners := s.listeners
-	s.mu.Unlock()
-	err := s.http.ShutdownWithContext(ctx)
-	for _, ln := range listeners {
-		_ = ln.Close() // fasthttp knows only those whose Serve has got far enough
+	s.stopped = true
+	var errs []error
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
 	}
+	s.mu.Unlock()
+	errs = append(errs, s.http.ShutdownWithContext(ctx))
 	s.watcher.close()
-	return err
+	return errors.Join(errs...)
 }
 
 // guard recovers panics of handlers: fasthttp has none, and one would end the

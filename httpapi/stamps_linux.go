@@ -11,18 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// userTimeout is how long sent bytes may go unacknowledged before the
-	// connection counts as dead, in ms: a host that lost power sends no FIN.
-	userTimeout = 30_000
-	// maxKernelNs bounds a believable time in the kernel. Receive timestamps are
-	// wall-clock time, which may jump.
-	maxKernelNs = int64(time.Minute)
-)
+// maxKernelNs bounds a believable time in the kernel. Receive timestamps are
+// wall-clock time, which may jump.
+const maxKernelNs = int64(time.Minute)
 
-// prepareListener sets what accepted connections inherit: the kernel's receive
-// timestamps and the time after which a silent host is dead. A system that
-// knows neither serves as well.
+// prepareListener turns on the kernel's receive timestamps, which accepted
+// connections inherit: bytes that arrive before a connection is accepted have
+// one as well. A system without them serves all the same.
 func prepareListener(ln net.Listener) {
 	sc, ok := ln.(syscall.Conn)
 	if !ok {
@@ -34,7 +29,6 @@ func prepareListener(ln net.Listener) {
 	}
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout)
 	})
 }
 
@@ -75,9 +69,10 @@ func (s *stampedFD) usable() bool { return s.raw != nil }
 // recv is called when the socket may be readable; false waits for it.
 func (s *stampedFD) recv(fd uintptr) bool {
 	for {
-		s.n, s.oobn, _, _, s.err = unix.Recvmsg(int(fd), s.buf, s.oob[:], 0)
-		if s.err != unix.EINTR {
-			return s.err != unix.EAGAIN
+		// The standard library's, since that of x/sys allocates an address.
+		s.n, s.oobn, _, _, s.err = syscall.Recvmsg(int(fd), s.buf, s.oob[:], 0)
+		if s.err != syscall.EINTR {
+			return s.err != syscall.EAGAIN
 		}
 	}
 }

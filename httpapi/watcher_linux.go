@@ -9,6 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// userTimeout is how long sent bytes may go unacknowledged before the kernel
+// gives a connection up, in ms: a host that lost power sends no FIN.
+const userTimeout = 30_000
+
 // watcher notices hang-ups without reading or writing: a second epoll set beside
 // the Go runtime's waits for EPOLLRDHUP on every connection. A half-close raises
 // the same event and counts as gone, as in nginx.
@@ -57,6 +61,7 @@ func (w *watcher) add(c *conn, nc net.Conn) {
 	_ = raw.Control(func(fd uintptr) {
 		ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(c.id)), Pad: int32(uint32(c.id >> 32))}
 		_ = unix.EpollCtl(w.ep, unix.EPOLL_CTL_ADD, int(fd), &ev)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout)
 	})
 }
 

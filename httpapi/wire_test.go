@@ -585,3 +585,10 @@ func TestTimingsComeBackWithTheAnswer(t *testing.T) {
 		t.Errorf("collected: timings %v", a.Timings)
 	}
 }
+
+func TestShutdownRightAfterTheStartEndsServe(t *testing.T) {
+	for i := range 20 {
+		// The cleanup shuts down what may not have begun to accept.
+		t.Run(fmt.Sprint(i), func(t *testing.T) { startServer(t) })
+	}
+}
