@@ -56,6 +56,21 @@ test: model ## Run all tests.
 race: model ## Run the concurrent packages' tests under the race detector (needs a C compiler).
 	CGO_ENABLED=1 go test -race -short -timeout 15m ./actors/... ./httpapi/...
 
+FUZZTIME ?= 60s
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (60s).
+	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+			echo "$$(dirname $$file) $$target"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$(dirname $$file) || exit 1; \
+		done; \
+	done
+
+.PHONY: sdk
+sdk: model build ## Run OpenAI's Python and npm SDKs, unmodified, against a real server.
+	SDK_CACHE=$(CACHE)/sdk httpapi/testdata/sdk/with-server.sh $(CURDIR)/bin/waybill $(MODEL)
+
 .PHONY: check-split
 check-split: model ## Measure the split at 1 to 32 clients and check that every line adds up.
 	go test -timeout 60m -count=1 -v -run TestDumpLines ./cmd/waybill -full

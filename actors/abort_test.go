@@ -217,7 +217,7 @@ func TestAbortInIntakeNeverReachesTheScheduler(t *testing.T) {
 func TestAbortBeforeItsAdmitLeavesNoZombie(t *testing.T) {
 	e := startEngine(t, testConfig())
 	for i := range 200 {
-		r := e.request(longIDs(40), 50)
+		r := e.request(longIDs(40), 900) // too many tokens to end by itself
 		r.Stream = i%2 == 0
 		w := e.Submit(r)
 		if i%3 == 0 {

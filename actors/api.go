@@ -129,7 +129,11 @@ func (e *Engine) Healthy() error {
 		return errors.New("the engine has failed")
 	}
 	if at := e.inStep.Load(); at != 0 {
-		if age := time.Duration(waybill.Now() - at); age > stallAfter {
+		limit := e.cfg.StallAfter
+		if limit == 0 {
+			limit = stallAfter
+		}
+		if age := time.Duration(waybill.Now() - at); age > limit {
 			return fmt.Errorf("a step has been running for %v", age.Round(time.Millisecond))
 		}
 	}
@@ -174,9 +178,6 @@ func (e *Engine) Close() error {
 	}
 	<-e.ledger.StopWhenDrained()
 	<-e.super.Stop()
-	if e.dump != nil {
-		e.dump.close()
-	}
 	return e.exec.Close()
 }
 
@@ -217,14 +218,6 @@ func DefaultSampling() SamplingOptions { return sampling.Defaults() }
 
 // NoLogprobs in SamplingOptions.Logprobs asks for none.
 const NoLogprobs = sampling.NoLogprobs
-
-// DumpDropped returns the dump lines that a slow stderr cost.
-func (e *Engine) DumpDropped() int64 {
-	if e.dump == nil {
-		return 0
-	}
-	return e.dump.dropped.Load()
-}
 
 // Bias is added to one token's logit.
 type Bias = sampling.Bias

@@ -6,10 +6,13 @@ package actors
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"waybill/actors/mailbox"
 	"waybill/actors/sched"
@@ -42,8 +45,13 @@ type Config struct {
 	Intakes, Detokenizers int
 	// OnCPU says that computing takes place on the actors' own cores.
 	OnCPU bool
-	// Dump gets a line per ended sequence; nil means none.
-	Dump io.Writer
+	// Dump gets a TTFTSPLIT line per ended sequence, Log a structured one, Tracer
+	// its spans; nil means none. They must not block: see LineWriter.
+	Dump   io.Writer
+	Log    *slog.Logger
+	Tracer trace.Tracer
+	// LinesDropped returns how many lines Dump and Log have lost; may be nil.
+	LinesDropped func() int64
 	// OnFatal is called once when the engine cannot go on; everybody was
 	// answered. OnReport, if set, hears of each actor failure.
 	OnFatal  func(error)
@@ -51,6 +59,11 @@ type Config struct {
 	// Fault, if set, is called at named points of the actors' work; tests panic
 	// or sleep in it.
 	Fault func(point string)
+	// Wrap, if set, wraps each executor; tests make a device fail in it.
+	Wrap func(Executor) Executor
+	// StallAfter is the age of a step in flight from which the engine counts as
+	// hung; 0 means 30 s.
+	StallAfter time.Duration
 }
 
 // Engine is one model being served.
@@ -70,7 +83,6 @@ type Engine struct {
 	shards   []*mailbox.Ref
 	ledger   *mailbox.Ref
 	super    *mailbox.Ref
-	dump     *dumpWriter
 
 	nextID     atomic.Uint64
 	inStep     atomic.Int64 // when the step in flight was launched, 0 if none
@@ -99,9 +111,6 @@ func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) 
 		failures: map[string][]int64{},
 	}
 	e.metrics = newEngineMetrics(e)
-	if cfg.Dump != nil {
-		e.dump = newDumpWriter(cfg.Dump)
-	}
 	exec, err := e.newExecutor()
 	if err != nil {
 		return nil, err
@@ -123,7 +132,11 @@ func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) 
 // newExecutor makes the device side: KV memory and activations.
 func (e *Engine) newExecutor() (Executor, error) {
 	spec := e.model.CacheSpec(e.cfg.BlockSize, e.cfg.NumBlocks, e.cfg.KVType)
-	return newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+	x, err := newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+	if err != nil || e.cfg.Wrap == nil {
+		return x, err
+	}
+	return e.cfg.Wrap(x), nil
 }
 
 // logitRows returns how many rows of logits a step may ask for.
@@ -155,7 +168,7 @@ func (e *Engine) startFrontend() (err error) {
 	}
 	e.ledger, err = e.spawn(mailbox.Options{
 		Name: "ledger", Kind: "ledger", Ring: ledgerRing,
-		New:       func(*mailbox.Ref) mailbox.Handler { return &ledgerActor{engine: e, dump: e.dump} },
+		New:       func(*mailbox.Ref) mailbox.Handler { return &ledgerActor{engine: e} },
 		OnFailure: func(f mailbox.Failure) mailbox.Directive { e.report(f); return e.restartOrDie(f) },
 	})
 	if err != nil {
@@ -237,7 +250,7 @@ func (e *Engine) startPipeline(epoch uint64, exec Executor) error {
 	if err != nil {
 		return err
 	}
-	e.stepEnded(core.Stats())
+	e.scheduled(core.Stats())
 	e.pipe.Store(p)
 	return nil
 }
@@ -325,8 +338,8 @@ func (e *Engine) refuse(r *Request, f *Failure) {
 func (e *Engine) stepStarted(at int64) { e.inStep.Store(at) }
 func (e *Engine) stepFinished()        { e.inStep.Store(0) }
 
-// stepEnded copies the scheduler's counters to where a scrape reads them.
-func (e *Engine) stepEnded(st sched.Stats) {
+// scheduled copies the scheduler's counters to where a scrape reads them.
+func (e *Engine) scheduled(st sched.Stats) {
 	m := e.metrics
 	m.running.Store(int64(st.Running))
 	m.waiting.Store(int64(st.Waiting))

@@ -169,6 +169,7 @@ func (e *testEngine) serve(r *Request, c *testConn) ([]int32, error) {
 		return ids, nil
 	}
 	ch, _ := w.Choices()
+	ch[0].Bill.Stamp(waybill.LastByte, waybill.Now()) // as the connection does
 	return ch[0].IDs, nil
 }
 

@@ -39,9 +39,12 @@ type gpuStepActor struct {
 	keep     []bool
 	plan     *sched.Plan // the launched plan, nil at rest
 	launched int64
-	handoffs [4]*handoff
-	patience *time.Timer
-	cpu      bool
+	// gapGPU and gapWriters precede the launched step, in nanoseconds.
+	gapGPU, gapWriters int64
+	members            []sched.SeqID // of the last step that ran
+	handoffs           [4]*handoff
+	patience           *time.Timer
+	cpu                bool
 }
 
 func newGPUStep(e *Engine, p *pipeline, exec Executor, ref *mailbox.Ref) *gpuStepActor {
@@ -100,6 +103,7 @@ func (a *gpuStepActor) bindFromRest() bool {
 	if m.bound != 0 {
 		a.step++
 		m.boundStep = a.step
+		a.gapGPU, a.gapWriters = 0, 0
 		a.launch(waybill.Now())
 	}
 	running := m.bound != 0
@@ -115,12 +119,52 @@ func (a *gpuStepActor) launch(at int64) {
 	a.exec.Launch(a.plan, a.keep, a.results)
 }
 
+// count fills in the work of the step that ended and returns its sampled rows.
+func (a *gpuStepActor) count(m *stepDone) (sampled int) {
+	before := len(a.members)
+	for i := range a.plan.Rows {
+		r := &a.plan.Rows[i]
+		if m.results[i].Dropped {
+			continue
+		}
+		if m.rows >= before || a.members[m.rows] != r.Seq {
+			m.changed = true
+		}
+		m.rows++
+		if r.Sample {
+			sampled++
+		}
+		if r.Start+r.Len <= r.PromptLen {
+			m.prefillTokens += r.Len
+		} else {
+			m.decodeRows++
+		}
+	}
+	m.changed = m.changed || m.rows != before
+	a.members = a.members[:0]
+	for i := range a.plan.Rows {
+		if !m.results[i].Dropped {
+			a.members = append(a.members, a.plan.Rows[i].Seq)
+		}
+	}
+	return sampled
+}
+
+// launchAfter launches behind a step that ended at ended; the writers had wait
+// nanoseconds of the gap.
+func (a *gpuStepActor) launchAfter(ended, wait int64) {
+	now := waybill.Now()
+	a.gapGPU, a.gapWriters = now-ended-wait, wait
+	a.launch(now)
+}
+
 // run waits for the step in flight, binds the next and posts the news. On a GPU
 // the next step is launched before the news is posted; a CPU computes it after
 // the writers had their turn.
 func (a *gpuStepActor) run() {
 	m := newStepDone()
 	m.epoch, m.step, m.launchedAt = a.pipe.epoch, a.step, a.launched
+	m.gapGPU, m.gapWriters = a.gapGPU, a.gapWriters
 	rows := len(a.plan.Rows)
 	m.results = append(m.results[:0], make([]sched.Result, rows)...)
 	m.extras = append(m.extras[:0], make([]*tokenExtras, rows)...)
@@ -130,12 +174,7 @@ func (a *gpuStepActor) run() {
 	}
 	m.endedAt = waybill.Now()
 	a.engine.stepFinished()
-	sampled := 0
-	for i := range a.plan.Rows {
-		if !m.results[i].Dropped && a.plan.Rows[i].Sample {
-			sampled++
-		}
-	}
+	sampled := a.count(m)
 	h := a.handoffs[int(a.step)%len(a.handoffs)]
 	h.reset(sampled)
 	m.handoff = h
@@ -146,14 +185,15 @@ func (a *gpuStepActor) run() {
 		a.step++
 		m.boundStep = a.step
 		if !a.cpu {
-			a.launch(waybill.Now())
+			a.launchAfter(m.endedAt, 0)
 		}
 	}
 	bound := m.bound != 0
 	a.pipe.sched.TellFirst(m)
 	if bound && a.cpu {
+		posted := waybill.Now()
 		h.wait(a.patience)
-		a.launch(waybill.Now())
+		a.launchAfter(m.endedAt, waybill.Now()-posted)
 	}
 }
 

@@ -188,7 +188,7 @@ func (e *Engine) checkLength(r *Request, n int) (maxTokens int, f *Failure) {
 		return 0, &Failure{Status: 400, Type: "BadRequestError", Param: "prompt", Message: "the prompt is empty: it must hold at least one token"}
 	case n > limit, n == limit && r.MaxTokens != 0:
 		return bad("the prompt has %d tokens; the model's context is %d tokens, which must hold the prompt and the output", n, limit)
-	case r.MaxTokens < 0:
+	case r.MaxTokens < 0, r.FitMaxTokens && n+r.MaxTokens > limit:
 		return limit - n, nil
 	case n+r.MaxTokens > limit:
 		return bad("the prompt has %d tokens and max_tokens is %d, %d in all; the model's context is %d tokens",

@@ -17,9 +17,9 @@ const (
 	// ledgerRing holds waybills that ended while the Ledger was busy. A full
 	// ring drops the waybill and counts it; it never holds a request.
 	ledgerRing = 4096
-	// dumpLines bounds dump lines that wait for a slow stderr. More are dropped
-	// and counted.
-	dumpLines = 1024
+	// queuedLines bounds dump and log lines that wait for a slow stderr. More are
+	// dropped and counted.
+	queuedLines = 1024
 	// writerLimit bounds the bytes of one response that wait for its client. At
 	// 256 KiB a reader may be thousands of tokens behind before it is cut off.
 	writerLimit = 256 << 10
@@ -38,6 +38,6 @@ const (
 	// recentSteps is how many steps are remembered to express waits in steps.
 	recentSteps = 256
 	// stallAfter is the age of a step in flight from which the engine counts as
-	// hung.
+	// hung: the longest step of a slow CPU is below a second.
 	stallAfter = 30 * time.Second
 )

@@ -51,6 +51,13 @@ type stepDone struct {
 	bound, void uint64
 	boundStep   sched.StepID
 	bindAt      int64
+	// gapGPU and gapWriters are the time between the step before and this one
+	// that GPU-step itself took, and that it left to the writers, in nanoseconds.
+	gapGPU, gapWriters int64
+	// rows, prefillTokens and decodeRows count the step's work; changed says that
+	// its sequences are not those of the step before.
+	rows, prefillTokens, decodeRows int
+	changed                         bool
 	// handoff counts down the rows of the step that still have bytes to write.
 	handoff *handoff
 }

@@ -31,6 +31,16 @@ func TestTokensDoNotDependOnTheScheduler(t *testing.T) {
 			v.set(&cfg)
 			e := startEngine(t, cfg)
 			var wg sync.WaitGroup
+			if cfg.NumBlocks == 36 {
+				// Four long outputs side by side need three times the pool.
+				for range 4 {
+					wg.Go(func() {
+						if _, err := e.serve(e.request(longIDs(100), 300), &testConn{}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
 			for round := range 2 {
 				for i, g := range goldens(t) {
 					if len(g.IDs)+len(g.Tokens) > cfg.MaxModelLen {

@@ -61,7 +61,9 @@ type Request struct {
 	// the engine completes: sequence i draws with Seed+i.
 	Sampling SamplingOptions
 	// MaxTokens bounds the output; negative means as much as the context allows.
-	MaxTokens int
+	// FitMaxTokens lowers it to that instead of refusing the request.
+	MaxTokens    int
+	FitMaxTokens bool
 	// IgnoreEOS goes on behind end-of-sequence.
 	IgnoreEOS bool
 	// StopIDs end the output besides end-of-sequence.
@@ -83,6 +85,9 @@ type Request struct {
 	Encoder Encoder
 	// Proto carries milestones 0–3 to every sequence's waybill.
 	Proto *waybill.Waybill
+
+	// TraceParent and TraceState are the client's W3C trace context, or empty.
+	TraceParent, TraceState string
 
 	// Places is what Reserve gave.
 	Places *Places
@@ -129,6 +134,9 @@ type Sequence struct {
 	failure   atomic.Pointer[Failure]
 	group     uint64
 }
+
+// sibling reports whether the sequence may have waited for another's prompt.
+func (s *Sequence) sibling() bool { return s.group != 0 && s.group != uint64(s.ID) }
 
 // Request returns the request that the sequence belongs to.
 func (s *Sequence) Request() *Request { return s.req }

@@ -21,6 +21,11 @@ type schedulerActor struct {
 	outs    []sched.Out
 	batches []*tokenBatch // by shard, in the making
 	steps   stepRing
+
+	// For the gap between steps: when the last one ended, and whether work was
+	// left then although no plan was on offer.
+	lastEnded int64
+	leftBusy  bool
 }
 
 // Receive handles one event.
@@ -72,19 +77,26 @@ func (a *schedulerActor) stepDone(m *stepDone) {
 		a.finish(m)
 	}
 	if m.bound != 0 {
-		first, err := a.core.Bound(m.boundStep, m.bound)
+		if m.step == 0 && a.leftBusy {
+			a.engine.metrics.gap[gapScheduler].Observe(float64(m.bindAt-a.lastEnded) / 1e9)
+		}
+		done, err := a.core.Bound(m.boundStep, m.bound)
 		if err != nil {
 			panic("BUG: " + err.Error())
 		}
-		for _, id := range first {
+		for _, id := range done.First {
 			a.scheduled(a.seqs[id], m)
+		}
+		for _, id := range done.Preempted {
+			a.seqs[id].Bill.Preempted(m.bindAt)
+		}
+		for _, id := range done.Resumed {
+			a.seqs[id].Bill.Resumed(m.bindAt)
 		}
 	}
 	a.core.Void(m.void)
 	a.parked = m.bound == 0
-	if m.step != 0 {
-		a.engine.stepEnded(a.core.Stats())
-	}
+	a.leftBusy = a.parked && !a.core.Idle()
 }
 
 // finish hands the tokens of a finished step to the Detokenizers.
@@ -95,10 +107,14 @@ func (a *schedulerActor) finish(m *stepDone) {
 	}
 	a.outs = outs
 	a.steps.add(m.launchedAt, m.endedAt)
+	a.lastEnded = m.endedAt
 	sampled := 0
 	for i := range outs {
 		o := &outs[i]
 		s := o.Params.(*Sequence)
+		if o.Prefill {
+			s.Bill.PrefillChunks.Add(1)
+		}
 		if s.Bill.At(waybill.Launched) == 0 {
 			s.Bill.Stamp(waybill.Launched, m.launchedAt)
 		}
@@ -130,14 +146,8 @@ func (a *schedulerActor) finish(m *stepDone) {
 			sampled++
 		}
 	}
-	rows := 0
-	for i := range m.results {
-		if !m.results[i].Dropped {
-			rows++
-		}
-	}
 	m.handoff.done(m.handoff.total - sampled)
-	a.engine.metrics.step(rows, m.endedAt-m.launchedAt)
+	a.engine.metrics.step(m)
 	for i, b := range a.batches {
 		if b != nil {
 			a.batches[i] = nil
@@ -181,6 +191,12 @@ func (a *schedulerActor) Drained() {
 	}
 	a.changed = false
 	a.engine.fault("decide")
+	a.publish()
+	a.engine.scheduled(a.core.Stats())
+}
+
+// publish offers the best plan for what is known now.
+func (a *schedulerActor) publish() {
 	for {
 		offered := a.core.Offered()
 		plan := a.core.Next()

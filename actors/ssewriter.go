@@ -51,8 +51,10 @@ type Writer struct {
 	choices  []Choice
 	open     int // sequences that have not ended
 	total    Usage
-	started  bool // something was appended
-	ended    bool // the terminal event is in, or the answer was cut off
+	counted  []bool // prompts that total holds
+	firstLen int    // bytes of the choices' first events
+	started  bool   // something was appended
+	ended    bool   // the terminal event is in, or the answer was cut off
 	aborted  bool
 	failed   *Failure
 
@@ -61,7 +63,7 @@ type Writer struct {
 }
 
 func newWriter(e *Engine, r *Request, keepAlive time.Duration) *Writer {
-	w := &Writer{engine: e, req: r, open: len(r.seqs), notify: make(chan struct{}, 1), keepAlive: keepAlive}
+	w := &Writer{engine: e, req: r, open: len(r.seqs), counted: make([]bool, len(r.Prompts)), notify: make(chan struct{}, 1), keepAlive: keepAlive}
 	if !r.Stream {
 		w.choices = make([]Choice, len(r.seqs))
 		for i := range w.choices {
@@ -88,7 +90,9 @@ func (w *Writer) delta(d *Delta, h *handoff) bool {
 		h.done(1)
 		return true
 	}
-	if d.First {
+	if p := d.Index / w.req.N; d.First && !w.counted[p] {
+		// The outputs of one prompt share it: it counts once.
+		w.counted[p] = true
 		w.total.Prompt += d.Usage.Prompt
 		w.total.Cached += d.Usage.Cached
 	}
@@ -107,9 +111,13 @@ func (w *Writer) delta(d *Delta, h *handoff) bool {
 		}
 		return true
 	}
+	before := len(w.buf)
 	w.buf = w.req.Encoder.AppendDelta(w.buf, d)
 	if d.First {
 		w.firsts = append(w.firsts, d.Bill)
+		// An echoed prompt may be larger than the limit without the client being
+		// late, so first events are not held against it.
+		w.firstLen += len(w.buf) - before
 	}
 	if d.Finish != waybill.Running {
 		w.lasts = append(w.lasts, d.Bill)
@@ -122,7 +130,7 @@ func (w *Writer) delta(d *Delta, h *handoff) bool {
 		w.handoffs = append(w.handoffs, h)
 	}
 	w.started = true
-	ok := len(w.buf) <= writerLimit || w.ended
+	ok := len(w.buf) <= writerLimit+w.firstLen || w.ended
 	w.mu.Unlock()
 	w.signal()
 	return ok

@@ -3,6 +3,7 @@ package docs
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -22,6 +23,12 @@ func TestDependenciesPageListsEveryDirectModule(t *testing.T) {
 	direct := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllSubmatch(mod, -1) {
 		direct[string(m[1])] = true
+	}
+	for m := range direct {
+		if strings.HasPrefix(m, "go.opentelemetry.io/otel") {
+			delete(direct, m) // one line for its four modules
+			direct["go.opentelemetry.io/otel"] = true
+		}
 	}
 	if len(direct) < 8 {
 		t.Fatalf("found only %d direct modules in go.mod", len(direct))

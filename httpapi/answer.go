@@ -20,8 +20,16 @@ type answer struct {
 
 	includeUsage, continuousUsage bool
 	returnIDs, tokensAsIDs        bool
-	logprobs                      bool
+	logprobs, echo, timings       bool
+	promptTop                     bool  // prompt_logprobs was asked for
+	n                             int   // outputs per prompt
+	open                          int   // choices that have not finished
 	offsets                       []int // per choice: characters sent, for text_offset
+
+	// For continuous usage: what was sent so far, over all choices.
+	sofar   actors.Usage
+	outputs []int  // per choice
+	prompts []bool // per prompt: counted in sofar
 }
 
 // format is what differs between chat and plain completions.
@@ -31,6 +39,9 @@ type format interface {
 	// appendChoice appends the inside of a streamed choice, without index,
 	// logprobs and finish_reason.
 	appendChoice(dst []byte, text []byte, first, finish bool) []byte
+	// promptOnTop says that what describes the prompt stands beside the choices,
+	// not in them.
+	promptOnTop() bool
 	// logprobs returns the value of logprobs for tokens, from character offset.
 	logprobs(a *answer, tokens []actors.TokenLogprobs, offset int) (value any, next int)
 	// choice returns a collected choice.
@@ -41,12 +52,18 @@ func newAnswer(s *Server, r *actors.Request, b *commonBody, f format) *answer {
 	a := &answer{
 		engine: s.cfg.Engine, format: f, created: s.now().Unix(), model: s.answerModel(b.Model),
 		returnIDs: isTrue(b.ReturnTokenIDs), tokensAsIDs: isTrue(b.TokensAsIDs),
-		logprobs: r.Sampling.Logprobs != actors.NoLogprobs,
-		offsets:  make([]int, len(r.Prompts)*r.N),
+		logprobs: r.Sampling.Logprobs != actors.NoLogprobs, echo: r.Echo, timings: isTrue(b.Timings),
+		promptTop: b.PromptLogprobs != nil, n: r.N, open: len(r.Prompts) * r.N,
+		offsets: make([]int, len(r.Prompts)*r.N),
 	}
 	if o := b.StreamOptions; o != nil {
 		a.includeUsage = isTrue(o.IncludeUsage)
 		a.continuousUsage = isTrue(o.ContinuousUsage)
+		a.timings = a.timings || a.includeUsage && s.cfg.PerRequestMetrics
+	}
+	a.timings = a.timings && a.open == 1 // several sequences have several ledgers
+	if a.continuousUsage {
+		a.outputs, a.prompts = make([]int, a.open), make([]bool, len(r.Prompts))
 	}
 	return a
 }
@@ -68,15 +85,31 @@ func (a *answer) begin(rid string, stream bool) {
 // AppendDelta appends the event of d; a finish is an event of its own, with an
 // empty delta, as OpenAI's clients expect.
 func (a *answer) AppendDelta(dst []byte, d *actors.Delta) []byte {
+	if a.continuousUsage {
+		a.count(d)
+	}
 	if len(d.Text) > 0 || d.First || d.Finish == waybill.Running {
 		dst = a.appendEvent(dst, d, false)
 	} else if len(d.IDs) > 0 && (a.returnIDs || a.logprobs) {
 		dst = a.appendEvent(dst, d, false)
 	}
 	if d.Finish != waybill.Running {
+		a.open--
 		dst = a.appendEvent(dst, d, true)
 	}
 	return dst
+}
+
+// count adds a delta's tokens to what was sent so far: a prompt once, however
+// many outputs it has.
+func (a *answer) count(d *actors.Delta) {
+	a.sofar.Completion += d.Usage.Completion - a.outputs[d.Index]
+	a.outputs[d.Index] = d.Usage.Completion
+	if p := d.Index / a.n; !a.prompts[p] {
+		a.prompts[p] = true
+		a.sofar.Prompt += d.Usage.Prompt
+		a.sofar.Cached += d.Usage.Cached
+	}
 }
 
 func (a *answer) appendEvent(dst []byte, d *actors.Delta, finish bool) []byte {
@@ -99,18 +132,26 @@ func (a *answer) appendEvent(dst []byte, d *actors.Delta, finish bool) []byte {
 	} else {
 		dst = append(dst, "null"...)
 	}
+	withPrompt := a.returnIDs && d.First && !finish
 	if a.returnIDs && !finish {
 		dst = append(dst, `,"token_ids":`...)
 		dst = appendIDs(dst, d.IDs)
-		if d.First {
-			dst = append(dst, `,"prompt_token_ids":`...)
-			dst = appendIDs(dst, d.PromptIDs)
-		}
+	}
+	if withPrompt && !a.format.promptOnTop() {
+		dst = append(dst, `,"prompt_token_ids":`...)
+		dst = appendIDs(dst, d.PromptIDs)
 	}
 	dst = append(dst, "}]"...)
+	if withPrompt && a.format.promptOnTop() {
+		dst = append(dst, `,"prompt_token_ids":`...)
+		dst = appendIDs(dst, d.PromptIDs)
+	}
 	if a.continuousUsage {
 		dst = append(dst, ',')
-		dst = appendUsage(dst, d.Usage)
+		dst = appendUsage(dst, a.sofar)
+	}
+	if finish && a.open == 0 && a.timings && !a.includeUsage {
+		dst = appendTimings(dst, d.Bill)
 	}
 	return append(dst, "}\n\n"...)
 }
@@ -157,11 +198,14 @@ func appendUsage(dst []byte, u actors.Usage) []byte {
 }
 
 // AppendEnd appends the usage event, if it was asked for, and the terminator.
-func (a *answer) AppendEnd(dst []byte, total actors.Usage, _ []*actors.Sequence) []byte {
+func (a *answer) AppendEnd(dst []byte, total actors.Usage, seqs []*actors.Sequence) []byte {
 	if a.includeUsage {
 		dst = append(dst, a.head...)
 		dst = append(dst, `"choices":[],`...)
 		dst = appendUsage(dst, total)
+		if a.timings {
+			dst = appendTimings(dst, seqs[0].Bill)
+		}
 		dst = append(dst, "}\n\n"...)
 	}
 	return append(dst, "data: [DONE]\n\n"...)
@@ -177,41 +221,6 @@ func (a *answer) AppendFailure(dst []byte, f *actors.Failure) []byte {
 
 // AppendKeepAlive appends a comment.
 func (a *answer) AppendKeepAlive(dst []byte) []byte { return append(dst, ": keep-alive\n\n"...) }
-
-// usageObject is the usage of a collected answer.
-type usageObject struct {
-	PromptTokens     int `json:"prompt_tokens"`
-	CompletionTokens int `json:"completion_tokens"`
-	TotalTokens      int `json:"total_tokens"`
-	Details          struct {
-		CachedTokens int `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-}
-
-// collected is the body of an answer that is not streamed.
-type collected struct {
-	ID      string      `json:"id"`
-	Object  string      `json:"object"`
-	Created int64       `json:"created"`
-	Model   string      `json:"model"`
-	Choices []any       `json:"choices"`
-	Usage   usageObject `json:"usage"`
-}
-
-// collect returns the body of a collected answer.
-func (a *answer) collect(choices []actors.Choice, total actors.Usage) []byte {
-	c := collected{ID: a.id, Object: a.format.object(false), Created: a.created, Model: a.model}
-	for i := range choices {
-		c.Choices = append(c.Choices, a.format.choice(a, i, &choices[i]))
-	}
-	c.Usage = usageObject{PromptTokens: total.Prompt, CompletionTokens: total.Completion, TotalTokens: total.Prompt + total.Completion}
-	c.Usage.Details.CachedTokens = total.Cached
-	b, err := marshal(c)
-	if err != nil {
-		panic("BUG: httpapi: an answer does not marshal: " + err.Error())
-	}
-	return b
-}
 
 // stopReason is vLLM's stop_reason: the string or id that stopped a choice.
 func stopReason(c *actors.Choice) any {

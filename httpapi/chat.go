@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"waybill/actors"
 )
@@ -84,9 +85,15 @@ func (b *chatFields) prompt(s *Server) (actors.Prompt, *apiError) {
 		}
 		o.Kwargs = b.Kwargs
 	}
-	messages := append(json.RawMessage(nil), b.Messages...)
+	messages := b.Messages // a copy already: the body's own memory is reused
 	return actors.Prompt{
-		Render: func() (string, []actors.Span, error) { return s.cfg.Chat.Render(messages, o) },
+		Render: func() (string, []actors.Span, error) {
+			text, plain, err := s.cfg.Chat.Render(messages, o)
+			if err != nil {
+				err = fmt.Errorf("messages: %w", err)
+			}
+			return text, plain, err
+		},
 		Encode: actors.EncodeOptions{ParseSpecial: true},
 	}, nil
 }
@@ -108,10 +115,10 @@ func checkMessages(raw json.RawMessage) *apiError {
 	}
 	for i, m := range list {
 		if m.Role == nil || *m.Role == "" {
-			return badField("messages", "message %d has no role", i)
+			return badField("messages", "messages[%d] has no role", i)
 		}
 		if err := checkContent(m.Content); err != nil {
-			return badField("messages", "message %d: %v", i, err)
+			return badField("messages", "messages[%d]: %v", i, err)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	jsonv2 "encoding/json/v2"
 
 	"waybill/actors"
 )
@@ -36,12 +37,12 @@ func (b *completionBody) request(s *Server) (*actors.Request, *answer, *apiError
 		}
 		r.Sampling.Logprobs = *b.Logprobs
 		if r.Echo {
-			r.PromptLogprobs, r.PromptTop = true, *b.Logprobs
+			r.PromptLogprobs, r.PromptTop = true, max(r.PromptTop, *b.Logprobs)
 		}
 	}
-	r.MaxTokens = defaultMaxTokens
+	r.MaxTokens, r.FitMaxTokens = defaultMaxTokens, true
 	if b.MaxTokens != nil {
-		r.MaxTokens = *b.MaxTokens
+		r.MaxTokens, r.FitMaxTokens = *b.MaxTokens, false
 	}
 	if r.MaxTokens < 0 || r.MaxTokens == 0 && !r.Echo {
 		return nil, nil, badField("max_tokens", "max_tokens must be at least 1 (0 only with echo), got %d", r.MaxTokens)
@@ -59,49 +60,60 @@ func (b *completionBody) request(s *Server) (*actors.Request, *answer, *apiError
 }
 
 // decodePrompts reads prompt: a string, a list of strings, ids, or a list of
-// lists of ids.
+// lists of ids. The first character inside says which.
 func decodePrompts(raw json.RawMessage, vocab int, addSpecial bool) ([]actors.Prompt, *apiError) {
 	enc := actors.EncodeOptions{AddSpecial: addSpecial, ParseSpecial: true}
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, badField("prompt", "prompt is missing")
 	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
+	wrong := badField("prompt", "prompt must be a string, a list of strings, a list of token ids, or a list of such lists, and not empty")
+	if raw[0] == '"' {
+		var text string
+		if jsonv2.Unmarshal(raw, &text) != nil {
+			return nil, wrong
+		}
 		return []actors.Prompt{{Text: text, Encode: enc}}, nil
 	}
-	var texts []string
-	if json.Unmarshal(raw, &texts) == nil && len(texts) > 0 {
-		out := make([]actors.Prompt, len(texts))
-		for i, t := range texts {
-			out[i] = actors.Prompt{Text: t, Encode: enc}
+	if raw[0] != '[' {
+		return nil, wrong
+	}
+	var out []actors.Prompt
+	switch inside := bytes.TrimLeft(raw[1:], " \t\r\n"); inside[0] {
+	case '"':
+		var texts []*string
+		if jsonv2.Unmarshal(raw, &texts) != nil {
+			return nil, wrong
 		}
-		return out, checkPrompts(out)
-	}
-	var ids []int32
-	if json.Unmarshal(raw, &ids) == nil && len(ids) > 0 {
-		return []actors.Prompt{{IDs: ids}}, checkIDs("prompt", ids, vocab)
-	}
-	var lists [][]int32
-	if json.Unmarshal(raw, &lists) == nil && len(lists) > 0 {
-		out := make([]actors.Prompt, len(lists))
+		for _, t := range texts {
+			if t == nil {
+				return nil, wrong
+			}
+			out = append(out, actors.Prompt{Text: *t, Encode: enc})
+		}
+	case '[':
+		var lists []idList
+		if jsonv2.Unmarshal(raw, &lists) != nil {
+			return nil, wrong
+		}
 		for i, l := range lists {
 			if len(l) == 0 {
-				return nil, badField("prompt", "prompt %d is an empty list of token ids", i)
+				return nil, badField("prompt", "prompt %d is not a list of token ids, or is empty", i)
 			}
 			if err := checkIDs("prompt", l, vocab); err != nil {
 				return nil, err
 			}
-			out[i] = actors.Prompt{IDs: l}
+			out = append(out, actors.Prompt{IDs: l})
 		}
-		return out, checkPrompts(out)
+	default:
+		var ids idList
+		if jsonv2.Unmarshal(raw, &ids) != nil || len(ids) == 0 {
+			return nil, wrong
+		}
+		return []actors.Prompt{{IDs: ids}}, checkIDs("prompt", ids, vocab)
 	}
-	return nil, badField("prompt", "prompt must be a string, a list of strings, a list of token ids, or a list of such lists, and not empty")
-}
-
-func checkPrompts(p []actors.Prompt) *apiError {
-	if len(p) > maxPrompts {
-		return badField("prompt", "prompt has %d entries, limit %d", len(p), maxPrompts)
+	if len(out) > maxPrompts {
+		return nil, badField("prompt", "prompt has %d entries, limit %d", len(out), maxPrompts)
 	}
-	return nil
+	return out, nil
 }

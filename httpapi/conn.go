@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,10 +18,14 @@ type conn struct {
 	watcher  *watcher
 	id       uint64
 	deadline time.Duration // per write
+	timeout  time.Duration // for the arrival of the first request
 
-	arrived   int64 // first byte of the request in hand
-	kernelNs  int64 // receive timestamp → return of its first read; -1 unknown
-	lastWrite int64 // when the last write to the kernel returned
+	requests  int       // that have begun
+	arrived   int64     // first byte of the request in hand
+	lastWrite int64     // when the last write of its answer returned; 0: none did
+	kernelNs  int64     // receive timestamp → return of its first read; -1 unknown
+	stamped   stampedFD // reads with the kernel's receive timestamp
+	fresh     bool      // no byte of the next request was read yet
 
 	gone    atomic.Bool // the peer closed, half-closed or reset
 	closed  atomic.Bool
@@ -36,6 +41,20 @@ func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err == nil {
 		c.lastWrite = waybill.Now()
+	} else {
+		c.lastWrite = 0
+	}
+	return n, err
+}
+
+// Read reads; the first read of a request learns when the kernel received it.
+func (c *conn) Read(p []byte) (int, error) {
+	if !c.fresh || !c.stamped.usable() {
+		return c.Conn.Read(p)
+	}
+	n, ns, err := c.stamped.read(p)
+	if n > 0 {
+		c.fresh, c.kernelNs = false, ns
 	}
 	return n, err
 }
@@ -61,11 +80,22 @@ func (c *conn) Close() error {
 }
 
 // active is called when the first byte of a request was read.
-func (c *conn) active() { c.arrived = waybill.Now() }
+func (c *conn) active() {
+	c.arrived = waybill.Now()
+	if c.fresh {
+		c.kernelNs = -1 // its bytes came with those of the request before
+	}
+	c.fresh = false
+	if c.requests++; c.requests == 1 {
+		// A client may connect long before it asks; its time starts now.
+		_ = c.SetReadDeadline(time.Now().Add(c.timeout))
+	}
+}
 
 // attach makes r the connection's current request. If the peer is gone already
 // the request is aborted at once: the watcher's edge fires only once.
 func (c *conn) attach(r *actors.Request) {
+	c.lastWrite = 0
 	c.current.Store(r)
 	if c.gone.Load() {
 		c.engine.HungUp(r)
@@ -83,11 +113,12 @@ func (c *conn) hungUp() {
 // finish ends the response side of the current request: all its bytes are with
 // the kernel, or the connection is closed.
 func (c *conn) finish() {
+	c.fresh = true
 	r := c.current.Swap(nil)
 	if r == nil {
 		return
 	}
-	if !r.Stream {
+	if !r.Stream && c.lastWrite != 0 {
 		for _, s := range r.Sequences() {
 			if s.Bill.Reason() == waybill.Stop || s.Bill.Reason() == waybill.Length {
 				s.Bill.Stamp(waybill.LastByte, c.lastWrite)
@@ -101,10 +132,15 @@ func (c *conn) finish() {
 // listener wraps accepted connections.
 type listener struct {
 	net.Listener
-	engine   *actors.Engine
-	watcher  *watcher
-	deadline time.Duration
-	nextID   uint64
+	server *Server
+	once   sync.Once
+	err    error
+}
+
+// Close closes the listener once, whoever asks first.
+func (l *listener) Close() error {
+	l.once.Do(func() { l.err = l.Listener.Close() })
+	return l.err
 }
 
 // Accept returns the next connection, watched for hang-ups.
@@ -113,8 +149,12 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.nextID++
-	c := &conn{Conn: nc, engine: l.engine, watcher: l.watcher, id: l.nextID, deadline: l.deadline, kernelNs: -1}
-	l.watcher.add(c, nc)
+	s := l.server
+	c := &conn{
+		Conn: nc, engine: s.cfg.Engine, watcher: s.watcher, id: s.lastConn.Add(1),
+		deadline: s.cfg.WriteDeadline, timeout: s.cfg.ReadTimeout, kernelNs: -1, fresh: true,
+	}
+	c.stamped.init(nc)
+	s.watcher.add(c, nc)
 	return c, nil
 }

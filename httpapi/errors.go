@@ -31,8 +31,8 @@ func badField(param, format string, args ...any) *apiError {
 // errorTypes are vLLM's names of error types by status.
 var errorTypes = map[int]string{
 	400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError", 405: "MethodNotAllowedError",
-	413: "RequestEntityTooLargeError", 429: "RateLimitError", 431: "RequestHeaderFieldsTooLargeError",
-	500: "InternalServerError", 503: "ServiceUnavailableError",
+	408: "RequestTimeoutError", 413: "RequestEntityTooLargeError", 429: "RateLimitError", 431: "RequestHeaderFieldsTooLargeError",
+	415: "UnsupportedMediaTypeError", 500: "InternalServerError", 503: "ServiceUnavailableError",
 }
 
 // errorBody is the object that every error answer holds.

@@ -1,11 +1,9 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
-	"unicode/utf8"
+	"strconv"
 
 	"waybill/actors"
 )
@@ -41,8 +39,8 @@ type commonBody struct {
 	LogitBias         map[string]*float64 `json:"logit_bias"`
 	Seed              *int64              `json:"seed"`
 	Stop              json.RawMessage     `json:"stop"`
-	StopTokenIDs      []int32             `json:"stop_token_ids"`
-	AllowedTokenIDs   []int32             `json:"allowed_token_ids"`
+	StopTokenIDs      idList              `json:"stop_token_ids"`
+	AllowedTokenIDs   idList              `json:"allowed_token_ids"`
 	MinTokens         *int                `json:"min_tokens"`
 	IgnoreEOS         *bool               `json:"ignore_eos"`
 	IncludeStop       *bool               `json:"include_stop_str_in_output"`
@@ -53,6 +51,7 @@ type commonBody struct {
 	ReturnTokenIDs    *bool               `json:"return_token_ids"`
 	TokensAsIDs       *bool               `json:"return_tokens_as_token_ids"`
 	PromptLogprobs    *int                `json:"prompt_logprobs"`
+	Timings           *bool               `json:"timings"`
 	RequestID         *string             `json:"request_id"`
 	User              json.RawMessage     `json:"user"`
 
@@ -64,131 +63,8 @@ type streamOptions struct {
 	ContinuousUsage *bool `json:"continuous_usage_stats"`
 }
 
-// unsupported holds fields that would change the answer and that the engine does
-// not implement: a value other than the harmless ones is refused, never ignored.
-type unsupported struct {
-	Tools             json.RawMessage `json:"tools"`
-	ToolChoice        json.RawMessage `json:"tool_choice"`
-	Functions         json.RawMessage `json:"functions"`
-	FunctionCall      json.RawMessage `json:"function_call"`
-	ResponseFormat    json.RawMessage `json:"response_format"`
-	StructuredOutputs json.RawMessage `json:"structured_outputs"`
-	GuidedJSON        json.RawMessage `json:"guided_json"`
-	GuidedRegex       json.RawMessage `json:"guided_regex"`
-	GuidedChoice      json.RawMessage `json:"guided_choice"`
-	GuidedGrammar     json.RawMessage `json:"guided_grammar"`
-	Suffix            json.RawMessage `json:"suffix"`
-	BadWords          json.RawMessage `json:"bad_words"`
-	PromptEmbeds      json.RawMessage `json:"prompt_embeds"`
-	UseBeamSearch     json.RawMessage `json:"use_beam_search"`
-	TruncatePrompt    json.RawMessage `json:"truncate_prompt_tokens"`
-	Modalities        json.RawMessage `json:"modalities"`
-	Audio             json.RawMessage `json:"audio"`
-	WebSearch         json.RawMessage `json:"web_search_options"`
-	LogitsProcessors  json.RawMessage `json:"logits_processors"`
-	ThinkingBudget    json.RawMessage `json:"thinking_token_budget"`
-	RepetitionDetect  json.RawMessage `json:"repetition_detection"`
-	KVTransfer        json.RawMessage `json:"kv_transfer_params"`
-	Priority          json.RawMessage `json:"priority"`
-	LengthPenalty     json.RawMessage `json:"length_penalty"`
-	LogprobTokenIDs   json.RawMessage `json:"logprob_token_ids"`
-	Watermarking      json.RawMessage `json:"watermarking"`
-}
-
-// check returns an error for the first field with a value that matters.
-func (u *unsupported) check() *apiError {
-	for _, f := range []struct {
-		name     string
-		value    json.RawMessage
-		harmless []string
-	}{
-		{"tools", u.Tools, []string{"[]"}},
-		{"tool_choice", u.ToolChoice, []string{`"none"`, `"auto"`}},
-		{"functions", u.Functions, []string{"[]"}},
-		{"function_call", u.FunctionCall, []string{`"none"`, `"auto"`}},
-		{"response_format", u.ResponseFormat, []string{`{"type":"text"}`}},
-		{"structured_outputs", u.StructuredOutputs, nil},
-		{"guided_json", u.GuidedJSON, nil}, {"guided_regex", u.GuidedRegex, nil},
-		{"guided_choice", u.GuidedChoice, nil}, {"guided_grammar", u.GuidedGrammar, nil},
-		{"suffix", u.Suffix, []string{`""`}},
-		{"bad_words", u.BadWords, []string{"[]"}},
-		{"prompt_embeds", u.PromptEmbeds, nil},
-		{"use_beam_search", u.UseBeamSearch, []string{"false"}},
-		{"truncate_prompt_tokens", u.TruncatePrompt, nil},
-		{"modalities", u.Modalities, []string{`["text"]`}},
-		{"audio", u.Audio, nil},
-		{"web_search_options", u.WebSearch, nil},
-		{"logits_processors", u.LogitsProcessors, []string{"[]"}},
-		{"thinking_token_budget", u.ThinkingBudget, nil},
-		{"repetition_detection", u.RepetitionDetect, nil},
-		{"kv_transfer_params", u.KVTransfer, nil},
-		{"priority", u.Priority, []string{"0"}},
-		{"length_penalty", u.LengthPenalty, []string{"1", "1.0"}},
-		{"logprob_token_ids", u.LogprobTokenIDs, []string{"[]"}},
-		{"watermarking", u.Watermarking, []string{"false"}},
-	} {
-		if len(f.value) == 0 || string(f.value) == "null" {
-			continue
-		}
-		var compact bytes.Buffer
-		if json.Compact(&compact, f.value) == nil && contains(f.harmless, compact.String()) {
-			continue
-		}
-		return badField(f.name, "%s is not supported by this server", f.name)
-	}
-	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
-}
-
-// decodeJSON decodes a body into v: one JSON object, not too deep, in UTF-8.
-func decodeJSON(body []byte, v any) *apiError {
-	if !utf8.Valid(body) {
-		return badField("", "the body is not valid UTF-8")
-	}
-	if d := depth(body); d > maxJSONDepth {
-		return badField("", "the JSON is nested %d levels deep, limit %d", d, maxJSONDepth)
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		e := badField("", "the body is not the JSON that is expected: %v", err)
-		if t, ok := err.(*json.UnmarshalTypeError); ok {
-			e = badField(t.Field, "%s must be of type %s, not %s", t.Field, t.Type, t.Value)
-		}
-		return e
-	}
-	return nil
-}
-
-// depth returns the deepest nesting of arrays and objects.
-func depth(body []byte) int {
-	d, most := 0, 0
-	inString := false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[' || c == '{':
-			d++
-			most = max(most, d)
-		case c == ']' || c == '}':
-			d--
-		}
-	}
-	return most
-}
-
 // sampling checks the sampling fields. defaults are the model's.
-func (b *commonBody) sampling(o actors.SamplingOptions) (actors.SamplingOptions, *apiError) {
+func (b *commonBody) sampling(o actors.SamplingOptions, vocab int) (actors.SamplingOptions, *apiError) {
 	for _, f := range []struct {
 		name     string
 		in       *float64
@@ -232,26 +108,35 @@ func (b *commonBody) sampling(o actors.SamplingOptions) (actors.SamplingOptions,
 	if b.Seed != nil {
 		o.Seed = uint64(*b.Seed)
 	}
-	if len(b.AllowedTokenIDs) > 0 {
+	if b.AllowedTokenIDs != nil {
+		if len(b.AllowedTokenIDs) == 0 {
+			return o, badField("allowed_token_ids", "allowed_token_ids is empty: no token could be chosen")
+		}
+		if err := checkIDs("allowed_token_ids", b.AllowedTokenIDs, vocab); err != nil {
+			return o, err
+		}
 		o.AllowedIDs = b.AllowedTokenIDs
 	}
-	return o, b.bias(&o)
+	return o, b.bias(&o, vocab)
 }
 
 // bias reads logit_bias: keys are token ids as strings.
-func (b *commonBody) bias(o *actors.SamplingOptions) *apiError {
+func (b *commonBody) bias(o *actors.SamplingOptions, vocab int) *apiError {
 	if len(b.LogitBias) > maxLogitBias {
 		return badField("logit_bias", "logit_bias has %d entries, limit %d", len(b.LogitBias), maxLogitBias)
 	}
 	for k, v := range b.LogitBias {
-		var id int32
-		if n, err := fmt.Sscanf(k, "%d", &id); n != 1 || err != nil || fmt.Sprint(id) != k {
+		id, err := strconv.ParseInt(k, 10, 32)
+		if err != nil || strconv.FormatInt(id, 10) != k {
 			return badField("logit_bias", "logit_bias has the key %q, which is not a token id", k)
+		}
+		if err := checkIDs("logit_bias", idList{int32(id)}, vocab); err != nil {
+			return err
 		}
 		if v == nil || !(*v >= -100 && *v <= 100) {
 			return badField("logit_bias", "logit_bias of token %s must be between -100 and 100", k)
 		}
-		o.LogitBias = append(o.LogitBias, actors.Bias{ID: id, Value: float32(*v)})
+		o.LogitBias = append(o.LogitBias, actors.Bias{ID: int32(id), Value: float32(*v)})
 	}
 	actors.SortBias(o.LogitBias)
 	return nil
@@ -296,7 +181,7 @@ func (b *commonBody) fill(r *actors.Request, e *actors.Engine, defaults actors.S
 		return badField("best_of", "best_of is not supported unless it equals n (%d), got %d", r.N, *b.BestOf)
 	}
 	var err *apiError
-	if r.Sampling, err = b.sampling(defaults); err != nil {
+	if r.Sampling, err = b.sampling(defaults, e.VocabSize()); err != nil {
 		return err
 	}
 	if r.Stop, err = b.stops(); err != nil {

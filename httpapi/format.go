@@ -1,24 +1,11 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"strings"
 	"unicode/utf8"
 
 	"waybill/actors"
 )
-
-// marshal encodes v without escaping HTML.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
 
 // chatFormat formats /v1/chat/completions.
 type chatFormat struct{}
@@ -31,6 +18,8 @@ func (chatFormat) object(stream bool) string {
 	}
 	return "chat.completion"
 }
+
+func (chatFormat) promptOnTop() bool { return true }
 
 // appendChoice appends the delta. The role rides with the first one: no event
 // goes out before there is text or a finish.
@@ -83,14 +72,12 @@ func (chatFormat) logprobs(a *answer, tokens []actors.TokenLogprobs, offset int)
 
 // chatChoice is a collected choice.
 type chatChoice struct {
-	Index          int         `json:"index"`
-	Message        chatMessage `json:"message"`
-	Logprobs       any         `json:"logprobs"`
-	FinishReason   string      `json:"finish_reason"`
-	StopReason     any         `json:"stop_reason"`
-	TokenIDs       []int32     `json:"token_ids,omitempty"`
-	PromptTokenIDs []int32     `json:"prompt_token_ids,omitempty"`
-	PromptLogprobs any         `json:"prompt_logprobs,omitempty"`
+	Index        int         `json:"index"`
+	Message      chatMessage `json:"message"`
+	Logprobs     any         `json:"logprobs"`
+	FinishReason string      `json:"finish_reason"`
+	StopReason   any         `json:"stop_reason"`
+	TokenIDs     []int32     `json:"token_ids,omitempty"`
 }
 
 type chatMessage struct {
@@ -108,9 +95,8 @@ func (f chatFormat) choice(a *answer, index int, c *actors.Choice) any {
 		o.Logprobs, _ = f.logprobs(a, c.Logprobs, 0)
 	}
 	if a.returnIDs {
-		o.TokenIDs, o.PromptTokenIDs = c.IDs, c.PromptIDs
+		o.TokenIDs = c.IDs
 	}
-	o.PromptLogprobs = a.promptLogprobs(c)
 	return o
 }
 
@@ -145,6 +131,8 @@ type completionsFormat struct{}
 func (completionsFormat) idPrefix() string { return "cmpl-" }
 
 func (completionsFormat) object(bool) string { return "text_completion" }
+
+func (completionsFormat) promptOnTop() bool { return false }
 
 func (completionsFormat) appendChoice(dst []byte, text []byte, _, _ bool) []byte {
 	dst = append(dst, `"text":`...)
@@ -207,9 +195,13 @@ type completionChoice struct {
 func (f completionsFormat) choice(a *answer, index int, c *actors.Choice) any {
 	o := completionChoice{Index: index, Text: string(c.Text), FinishReason: c.Finish.String(), StopReason: stopReason(c)}
 	if a.logprobs {
-		all := append(append([]actors.TokenLogprobs(nil), c.PromptLogprobs...), c.Logprobs...)
+		all := c.Logprobs
+		if a.echo {
+			all = append(append([]actors.TokenLogprobs(nil), c.PromptLogprobs...), all...)
+		}
 		o.Logprobs, _ = f.logprobs(a, all, 0)
-	} else {
+	}
+	if a.promptTop {
 		o.PromptLogprobs = a.promptLogprobs(c)
 	}
 	if a.returnIDs {

@@ -78,7 +78,7 @@ func (s *Server) answerModel(model *string) string {
 func (s *Server) handleChat(ctx *fasthttp.RequestCtx) {
 	proto := s.arrived(ctx)
 	var b chatBody
-	err := decodeJSON(ctx.PostBody(), &b)
+	err := decodeBody(ctx, &b)
 	var r *actors.Request
 	var a *answer
 	if err == nil {
@@ -91,13 +91,21 @@ func (s *Server) handleChat(ctx *fasthttp.RequestCtx) {
 func (s *Server) handleCompletions(ctx *fasthttp.RequestCtx) {
 	proto := s.arrived(ctx)
 	var b completionBody
-	err := decodeJSON(ctx.PostBody(), &b)
+	err := decodeBody(ctx, &b)
 	var r *actors.Request
 	var a *answer
 	if err == nil {
 		r, a, err = b.request(s)
 	}
 	s.complete(ctx, proto, r, a, err, b.RequestID)
+}
+
+// decodeBody decodes a request's body into v.
+func decodeBody(ctx *fasthttp.RequestCtx, v any) *apiError {
+	if e := ctx.Request.Header.ContentEncoding(); len(e) > 0 && string(e) != "identity" {
+		return &apiError{status: 415, param: "Content-Encoding", message: "a body in the encoding " + quote(string(e)) + " is not supported: send it plain"}
+	}
+	return decodeJSON(ctx.PostBody(), v)
 }
 
 // arrived starts the ledger of a request whose body is complete.
@@ -116,8 +124,16 @@ func (s *Server) arrived(ctx *fasthttp.RequestCtx) *waybill.Waybill {
 }
 
 // complete takes places for a decoded request, submits it and answers.
-func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *actors.Request, a *answer, bad *apiError, rid *string) {
+func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *actors.Request, a *answer, bad *apiError, bodyID *string) {
 	e := s.cfg.Engine
+	rid := s.requestID(ctx, bodyID)
+	ctx.Response.Header.Set("X-Request-Id", rid)
+	if bad == nil {
+		// Waiting would not help a request that is larger than the server.
+		if _, limit := e.Load(); len(r.Prompts)*r.N > limit {
+			bad = badField("n", "%d prompts with %d outputs each are %d sequences; this server takes %d at a time", len(r.Prompts), r.N, len(r.Prompts)*r.N, limit)
+		}
+	}
 	if bad != nil {
 		e.Received(1)
 		e.Invalid(1)
@@ -133,7 +149,9 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 		return
 	}
 	proto.Stamp(waybill.Reserved, waybill.Now())
-	r.RID, r.Proto, r.Places = s.requestID(ctx, rid), proto, places
+	r.RID, r.Proto, r.Places = rid, proto, places
+	r.TraceParent = string(ctx.Request.Header.Peek("Traceparent"))
+	r.TraceState = string(ctx.Request.Header.Peek("Tracestate"))
 	a.begin(r.RID, r.Stream)
 	if r.Stream {
 		r.Encoder = a
@@ -142,16 +160,14 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 	c, ok := ctx.Conn().(*conn)
 	if ok {
 		c.attach(r)
-		// A deadline set here makes fasthttp flush this answer although the next
-		// request of a pipelining client is in its buffer already.
-		_ = c.SetWriteDeadline(s.now().Add(writeDeadline))
+	} else {
+		defer r.ResponseDone(e) // not one of our listeners: nothing is stamped
 	}
 	s.answer(ctx, c, r, a, w)
 }
 
 // answer waits until the head of the answer is decided and sends it.
 func (s *Server) answer(ctx *fasthttp.RequestCtx, c *conn, r *actors.Request, a *answer, w *actors.Writer) {
-	ctx.Response.Header.Set("X-Request-Id", r.RID)
 	err := w.First()
 	switch {
 	case errors.Is(err, actors.ErrAborted):
@@ -164,16 +180,21 @@ func (s *Server) answer(ctx *fasthttp.RequestCtx, c *conn, r *actors.Request, a 
 		s.writeError(ctx, err)
 	case !r.Stream:
 		ctx.SetContentType("application/json")
+		if seqs := r.Sequences(); len(seqs) == 1 {
+			ctx.Response.Header.Set("Server-Timing", serverTiming(seqs[0].Bill, waybill.Now()))
+		}
 		ctx.SetBody(a.collect(w.Choices()))
 	case !ctx.Request.Header.IsHTTP11():
-		s.hijack(ctx, c, w)
+		s.hijack(ctx, c, r, w)
 	default:
-		ctx.SetContentType("text/event-stream; charset=utf-8")
+		ctx.SetContentType(eventStreamType)
 		ctx.Response.Header.Set("Cache-Control", "no-cache")
 		ctx.Response.Header.Set("X-Accel-Buffering", "no")
 		ctx.Response.SetBodyStream(&eventStream{w: w, c: c}, -1)
 	}
 }
+
+const eventStreamType = "text/event-stream; charset=utf-8"
 
 // eventStream lets fasthttp run the writer's loop on the serving goroutine.
 type eventStream struct {
@@ -193,17 +214,35 @@ func (*eventStream) SupportsBodyWriteTo() bool { return true }
 func (s *eventStream) WriteTo(dst io.Writer) (int64, error) { return s.w.WriteTo(dst, s.c) }
 
 // hijack answers an HTTP/1.0 client, which does not know chunks: head, unframed
-// body, close.
-func (s *Server) hijack(ctx *fasthttp.RequestCtx, c *conn, w *actors.Writer) {
-	rid := string(ctx.Response.Header.Peek("X-Request-Id"))
+// body, close. The head rides with the first event.
+func (s *Server) hijack(ctx *fasthttp.RequestCtx, c *conn, r *actors.Request, w *actors.Writer) {
+	head := "HTTP/1.0 200 OK\r\nServer: waybill\r\nContent-Type: " + eventStreamType +
+		"\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\nConnection: close\r\nX-Request-Id: " + r.RID + "\r\n\r\n"
 	ctx.HijackSetNoResponse(true)
 	ctx.Hijack(func(net.Conn) {
 		defer c.Close()
-		head := "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\nConnection: close\r\nX-Request-Id: " + rid + "\r\n\r\n"
-		if _, err := c.Write([]byte(head)); err != nil {
-			s.cfg.Engine.Abort(c.current.Load())
-			return
-		}
-		_, _ = w.WriteTo(c, c)
+		defer func() {
+			if p := recover(); p != nil {
+				s.cfg.Engine.Abort(r)
+			}
+		}()
+		_, _ = w.WriteTo(&headed{c: c, head: []byte(head)}, c)
 	})
+}
+
+// headed writes head before the first bytes that pass it, in the same write.
+type headed struct {
+	c    *conn
+	head []byte
+}
+
+// Write writes p to the connection.
+func (h *headed) Write(p []byte) (int, error) {
+	if h.head == nil {
+		return h.c.Write(p)
+	}
+	all := append(h.head, p...)
+	h.head = nil
+	n, err := h.c.Write(all)
+	return max(0, n-(len(all)-len(p))), err
 }

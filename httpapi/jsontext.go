@@ -30,6 +30,10 @@ func appendString(dst, s []byte) []byte {
 				dst = append(dst, '\\', 'r')
 			case '\t':
 				dst = append(dst, '\\', 't')
+			case '\b':
+				dst = append(dst, '\\', 'b')
+			case '\f':
+				dst = append(dst, '\\', 'f')
 			default:
 				dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 			}
@@ -41,7 +45,7 @@ func appendString(dst, s []byte) []byte {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			dst = append(dst, s[start:i]...)
-			dst = append(dst, `\ufffd`...)
+			dst = append(dst, "\ufffd"...)
 			start = i + n
 		case r == '\u2028' || r == '\u2029': // JavaScript takes them for line ends
 			dst = append(dst, s[start:i]...)

@@ -4,11 +4,13 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,10 +28,13 @@ import (
 const (
 	maxBodyBytes   = 32 << 20          // 413 above; a million tokens of text fit
 	maxHeaderBytes = 16 << 10          // 431 above
-	readTimeout    = 60 * time.Second  // for headers and body together: slow senders
+	readTimeout    = 60 * time.Second  // from the first byte: slow senders
 	idleTimeout    = 150 * time.Second // above proxies' usual 60–120 s
 	writeDeadline  = 20 * time.Second  // per write: a peer that takes no bytes
 	maxConnections = 8192
+	// writeBuffer holds what a step adds to some 50 choices, so that it leaves in
+	// one system call.
+	writeBuffer = 16 << 10
 )
 
 // Config says how a server works.
@@ -51,6 +56,12 @@ type Config struct {
 	Defaults actors.SamplingOptions
 	// Created is the model's creation time for /v1/models.
 	Created time.Time
+	// PerRequestMetrics adds timings to the usage event of every stream that has
+	// one.
+	PerRequestMetrics bool
+	// ReadTimeout bounds a request's arrival from its first byte, IdleTimeout the
+	// time between requests, WriteDeadline each write; 0 means the default.
+	ReadTimeout, IdleTimeout, WriteDeadline time.Duration
 }
 
 // Server is an HTTP server for one engine.
@@ -60,7 +71,12 @@ type Server struct {
 	watcher  *watcher
 	closing  atomic.Bool // answers carry Connection: close
 	lastRID  atomic.Uint64
+	lastConn atomic.Uint64
 	instance string
+
+	mu        sync.Mutex
+	listeners []*listener
+	stopped   bool
 }
 
 // New returns a server that is not listening yet.
@@ -69,6 +85,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, readTimeout)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, idleTimeout)
+	cfg.WriteDeadline = cmp.Or(cfg.WriteDeadline, writeDeadline)
 	s := &Server{cfg: cfg, watcher: w, instance: newInstance()}
 	metrics := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Engine.Gatherer(), promhttp.HandlerOpts{}))
 	r := router.New()
@@ -93,15 +112,17 @@ func New(cfg Config) (*Server, error) {
 		Handler:                      s.guard(r.Handler),
 		ErrorHandler:                 s.handleProtocolError,
 		Name:                         "waybill",
-		ReadTimeout:                  readTimeout,
-		IdleTimeout:                  idleTimeout,
+		ReadTimeout:                  cfg.ReadTimeout,
+		IdleTimeout:                  cfg.IdleTimeout,
 		ReadBufferSize:               maxHeaderBytes,
+		WriteBufferSize:              writeBuffer,
 		MaxRequestBodySize:           maxBodyBytes,
 		Concurrency:                  maxConnections,
 		NoDefaultContentType:         true,
 		DisablePreParseMultipartForm: true,
 		CloseOnShutdown:              true,
 		Logger:                       quietLogger{},
+		SecureErrorLogMessage:        true, // errors reach clients: no header values in them
 		ConnState:                    connState,
 	}
 	return s, nil
@@ -130,7 +151,16 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 
 // Serve answers requests until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.http.Serve(&listener{Listener: ln, engine: s.cfg.Engine, watcher: s.watcher, deadline: writeDeadline})
+	prepareListener(ln)
+	l := &listener{Listener: ln, server: s}
+	s.mu.Lock()
+	s.listeners = append(s.listeners, l)
+	stopped := s.stopped
+	s.mu.Unlock()
+	if stopped {
+		return l.Close()
+	}
+	return s.http.Serve(l)
 }
 
 // Closing makes every answer carry Connection: close from now on, so that
@@ -139,9 +169,17 @@ func (s *Server) Closing() { s.closing.Store(true) }
 
 // Shutdown stops listening and waits for open connections, or for ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.http.ShutdownWithContext(ctx)
+	// fasthttp overlooks a listener that it was given a moment ago.
+	s.mu.Lock()
+	s.stopped = true
+	var errs []error
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
+	}
+	s.mu.Unlock()
+	errs = append(errs, s.http.ShutdownWithContext(ctx))
 	s.watcher.close()
-	return err
+	return errors.Join(errs...)
 }
 
 // guard recovers panics of handlers: fasthttp has none, and one would end the
@@ -155,6 +193,9 @@ func (s *Server) guard(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 				ctx.SetConnectionClose()
 			}
 		}()
+		// A deadline set by a handler makes fasthttp flush this answer although the
+		// next request of a pipelining client is in its buffer already.
+		_ = ctx.SetWriteDeadline(time.Now().Add(s.cfg.WriteDeadline))
 		h(ctx)
 		if s.closing.Load() {
 			ctx.SetConnectionClose()
@@ -169,8 +210,9 @@ func (s *Server) auth(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	}
 	want := []byte(s.cfg.APIKey)
 	return func(ctx *fasthttp.RequestCtx) {
-		got, ok := strings.CutPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer ")
-		if !ok || subtle.ConstantTimeCompare([]byte(got), want) != 1 {
+		scheme, got, _ := strings.Cut(string(ctx.Request.Header.Peek("Authorization")), " ")
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare([]byte(got), want) != 1 {
+			ctx.Response.Header.Set("WWW-Authenticate", "Bearer")
 			s.writeError(ctx, &apiError{status: 401, message: "the API key is missing or wrong: send Authorization: Bearer <key>"})
 			return
 		}
@@ -189,7 +231,10 @@ func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &small):
 		e = &apiError{status: 431, message: "the headers are larger than the limit of " + itoa(maxHeaderBytes) + " bytes"}
 	case errors.As(err, &ne) && ne.Timeout():
-		e = &apiError{status: 408, message: "the request did not arrive within " + readTimeout.String()}
+		e = &apiError{status: 408, message: "the request did not arrive within " + s.cfg.ReadTimeout.String()}
+	}
+	if c, ok := ctx.Conn().(*conn); ok && c.requests == 0 {
+		_ = c.Conn.Close() // it never sent a byte: nobody waits for an answer
 	}
 	s.writeError(ctx, e)
 	ctx.SetConnectionClose()

@@ -9,6 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// userTimeout is how long sent bytes may go unacknowledged before the kernel
+// gives a connection up, in ms: a host that lost power sends no FIN.
+const userTimeout = 30_000
+
 // watcher notices hang-ups without reading or writing: a second epoll set beside
 // the Go runtime's waits for EPOLLRDHUP on every connection. A half-close raises
 // the same event and counts as gone, as in nginx.
@@ -16,6 +20,7 @@ type watcher struct {
 	ep    int
 	wake  int // an eventfd that ends the loop
 	done  chan struct{}
+	once  sync.Once
 	mu    sync.Mutex
 	conns map[uint64]*conn
 }
@@ -56,6 +61,7 @@ func (w *watcher) add(c *conn, nc net.Conn) {
 	_ = raw.Control(func(fd uintptr) {
 		ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(c.id)), Pad: int32(uint32(c.id >> 32))}
 		_ = unix.EpollCtl(w.ep, unix.EPOLL_CTL_ADD, int(fd), &ev)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, userTimeout)
 	})
 }
 
@@ -93,11 +99,13 @@ func (w *watcher) loop() {
 	}
 }
 
-// close ends the watcher.
+// close ends the watcher. It may be called again.
 func (w *watcher) close() {
-	one := [8]byte{1}
-	_, _ = unix.Write(w.wake, one[:])
-	<-w.done
-	unix.Close(w.ep)
-	unix.Close(w.wake)
+	w.once.Do(func() {
+		one := [8]byte{1}
+		_, _ = unix.Write(w.wake, one[:])
+		<-w.done
+		unix.Close(w.ep)
+		unix.Close(w.wake)
+	})
 }

@@ -79,3 +79,23 @@ func (h *Hist) Quantile(q float64) int64 {
 	}
 	return h.max.Load()
 }
+
+// Cumulative returns, for each bound in nanoseconds, how many samples are at
+// most that long. Bounds ascend. A bucket counts for the first bound that holds
+// all of it, so a count may lag by a quarter of the bound.
+func (h *Hist) Cumulative(bounds []int64) []uint64 {
+	out := make([]uint64, len(bounds))
+	var seen uint64
+	b := 0
+	for i := range h.buckets {
+		for b < len(bounds) && bucketUpper(i) > bounds[b] {
+			out[b] = seen
+			b++
+		}
+		seen += uint64(h.buckets[i].Load())
+	}
+	for ; b < len(bounds); b++ {
+		out[b] = seen
+	}
+	return out
+}

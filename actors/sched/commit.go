@@ -10,8 +10,9 @@ type Out struct {
 	// Seq is the sequence, Params what Admit brought.
 	Seq    SeqID
 	Params any
-	// Row is its row in the step.
-	Row int
+	// Row is its row in the step; Prefill says that it computed prompt tokens.
+	Row     int
+	Prefill bool
 	// HasToken says that Token was appended to its output.
 	HasToken bool
 	Token    int32
@@ -62,7 +63,7 @@ func (c *Core) Done(step StepID, results []Result, elapsed time.Duration, outs [
 
 // take applies one row's result to its sequence.
 func (c *Core) take(s *seq, i int, row *Row, r Result) Out {
-	o := Out{Seq: s.ID, Params: s.Params, Row: i}
+	o := Out{Seq: s.ID, Params: s.Params, Row: i, Prefill: row.Start < s.promptLen}
 	if r.Failed {
 		c.withdraw(s)
 		c.end(s)
@@ -114,16 +115,23 @@ func (c *Core) withdraw(s *seq) {
 	s.broken = true
 }
 
-// Bound commits the plan on offer: it runs as step. It returns the sequences that
-// were scheduled for the first time.
-func (c *Core) Bound(step StepID, version uint64) (first []SeqID, err error) {
+// Commit is what a bound plan meant for sequences.
+type Commit struct {
+	// First were scheduled for the first time, Resumed again after a preemption.
+	First, Resumed []SeqID
+	// Preempted lost their blocks.
+	Preempted []SeqID
+}
+
+// Bound commits the plan on offer: it runs as step.
+func (c *Core) Bound(step StepID, version uint64) (done Commit, err error) {
 	c.note(Event{Op: "bound", Step: step, Version: version})
 	plan := c.proposed
 	if plan == nil || plan.Version != version {
-		return nil, fmt.Errorf("sched: step %d runs plan %d, which is not on offer", step, version)
+		return done, fmt.Errorf("sched: step %d runs plan %d, which is not on offer", step, version)
 	}
 	if c.inFlight != nil || step != c.lastStep+1 {
-		return nil, fmt.Errorf("sched: step %d was bound after step %d, in flight: %t", step, c.lastStep, c.inFlight != nil)
+		return done, fmt.Errorf("sched: step %d was bound after step %d, in flight: %t", step, c.lastStep, c.inFlight != nil)
 	}
 	c.bound, _ = plan.Bind(c.results, c.bound)
 	c.inFlight, c.lastStep, c.proposed = plan, step, nil
@@ -136,6 +144,7 @@ func (c *Core) Bound(step StepID, version uint64) (first []SeqID, err error) {
 	for _, id := range plan.preempts {
 		if s := c.seqs[id]; s != nil && s.running {
 			c.preempt(s)
+			done.Preempted = append(done.Preempted, id)
 		}
 	}
 	c.sweep()
@@ -158,7 +167,7 @@ func (c *Core) Bound(step StepID, version uint64) (first []SeqID, err error) {
 		row := &plan.Rows[i]
 		s := c.seqs[row.Seq]
 		if admitted {
-			first = c.admitted(s, row, hits, first)
+			c.admitted(s, row, hits, &done)
 		} else {
 			for _, b := range row.Blocks[len(s.blocks):] {
 				c.pool.take(b)
@@ -167,7 +176,7 @@ func (c *Core) Bound(step StepID, version uint64) (first []SeqID, err error) {
 		s.blocks = row.Blocks
 		s.computed = row.Start + row.Len
 	}
-	return first, nil
+	return done, nil
 }
 
 // Void says that the plan on offer was taken but not run: all its rows were left
@@ -181,7 +190,7 @@ func (c *Core) Void(version uint64) {
 }
 
 // admitted moves a waiting sequence to the running ones and gives it its blocks.
-func (c *Core) admitted(s *seq, row *Row, hits int, first []SeqID) []SeqID {
+func (c *Core) admitted(s *seq, row *Row, hits int, done *Commit) {
 	for _, b := range row.Blocks[:hits] {
 		c.pool.hold(b)
 	}
@@ -193,9 +202,11 @@ func (c *Core) admitted(s *seq, row *Row, hits int, first []SeqID) []SeqID {
 	if hits > 0 {
 		s.parent = c.pool.entries[row.Blocks[hits-1]].id
 	}
-	if !s.firstRun {
+	if s.firstRun {
+		done.Resumed = append(done.Resumed, s.ID)
+	} else {
 		s.firstRun = true
-		first = append(first, s.ID)
+		done.First = append(done.First, s.ID)
 		c.stats.PromptTokens += int64(s.promptLen)
 		if c.cfg.PrefixCache && !s.PromptLogits {
 			c.stats.PrefixQueries += int64(s.promptLen)
@@ -203,7 +214,7 @@ func (c *Core) admitted(s *seq, row *Row, hits int, first []SeqID) []SeqID {
 		}
 	}
 	if s.ended {
-		return first
+		return
 	}
 	c.waiting = without(c.waiting, s)
 	s.running = true
@@ -214,7 +225,6 @@ func (c *Core) admitted(s *seq, row *Row, hits int, first []SeqID) []SeqID {
 	c.running = append(c.running, nil)
 	copy(c.running[at+1:], c.running[at:])
 	c.running[at] = s
-	return first
 }
 
 // preempt takes a running sequence's blocks and puts it at the head of the

@@ -130,12 +130,17 @@ func (s *scenario) launch() string {
 		}
 	}
 	s.step++
-	first, err := s.core.Bound(s.step, s.plan.Version)
+	done, err := s.core.Bound(s.step, s.plan.Version)
 	if err != nil {
 		return err.Error() + "\n"
 	}
-	if len(first) > 0 {
-		out += fmt.Sprintf("first step of %v\n", first)
+	for _, l := range []struct {
+		what string
+		ids  []SeqID
+	}{{"first step of", done.First}, {"resumes", done.Resumed}, {"preempts", done.Preempted}} {
+		if len(l.ids) > 0 {
+			out += fmt.Sprintf("%s %v\n", l.what, l.ids)
+		}
 	}
 	s.plan = nil
 	return fmt.Sprintf("step %d runs\n", s.step) + out + s.after()

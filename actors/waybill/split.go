@@ -11,7 +11,7 @@ const notReached = math.MinInt64
 // Split is a waybill cut into parts, in whole microseconds. A part that was not
 // reached is absent (Has reports false), never zero.
 type Split struct {
-	parts [numParts]int64
+	parts [NumParts]int64
 	// Reason is how the sequence ended.
 	Reason Reason
 }
@@ -36,10 +36,11 @@ const (
 	Render               // reserved → rendered
 	Tokenize             // rendered → tokenized
 	Hop                  // tokenized → queued
-	numParts
+	// NumParts is the number of parts.
+	NumParts
 )
 
-var partNames = [numParts]string{
+var partNames = [NumParts]string{
 	"intake", "queued", "prefill", "decode", "e2e", "egress", "ttft", "tail", "wait",
 	"receive", "decode_json", "reserve", "render", "tokenize", "hop",
 }
@@ -49,7 +50,7 @@ func (p Part) String() string { return partNames[p] }
 
 // Parts returns all parts in order.
 func Parts() []Part {
-	out := make([]Part, numParts)
+	out := make([]Part, NumParts)
 	for i := range out {
 		out[i] = Part(i)
 	}

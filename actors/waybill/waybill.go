@@ -41,6 +41,7 @@ const (
 	HungUp                      // peer seen gone
 	Ended                       // end won
 	Released                    // blocks and place back
+	// NumMilestones is the number of milestones.
 	NumMilestones
 )
 
@@ -106,6 +107,8 @@ type Waybill struct {
 	// read that returned them; -1 if not known. Written by the connection.
 	KernelNs atomic.Int64
 
+	lostAt int64 // when it was preempted, Scheduler only
+
 	end  atomic.Int32
 	done atomic.Int32
 }
@@ -125,6 +128,25 @@ func (w *Waybill) CopyIntake(from *Waybill) {
 	}
 	w.KernelNs.Store(from.KernelNs.Load())
 }
+
+// WaitSteps returns the wait (tokenized → scheduled) in units of the longest step
+// that it overlaps; false if it was not scheduled or overlapped no step.
+func (w *Waybill) WaitSteps() (steps float64, ok bool) {
+	tok, sched, step := w.At(Tokenized), w.At(Scheduled), w.WaitStepNs.Load()
+	if tok == 0 || sched == 0 || step == 0 {
+		return 0, false
+	}
+	return float64(sched-tok) / float64(step), true
+}
+
+// Preempted notes that the sequence lost its blocks. Scheduler only.
+func (w *Waybill) Preempted(at int64) {
+	w.Preemptions.Add(1)
+	w.lostAt = at
+}
+
+// Resumed notes that a preempted sequence is computed again. Scheduler only.
+func (w *Waybill) Resumed(at int64) { w.PreemptedNs.Add(at - w.lostAt) }
 
 // End sets the reason for the sequence's end and reports whether this call won.
 // The winner stamps Ended and owns the news.

@@ -57,4 +57,5 @@ func (c *serveCmd) drain(srv *httpapi.Server, s *served) {
 	defer cancel()
 	_ = srv.Shutdown(last)
 	_ = s.engine.Close()
+	s.observers.close()
 }

@@ -31,6 +31,7 @@ type served struct {
 	defaults actors.SamplingOptions
 	line     string // what the ready line says
 	fatal    chan error
+	*observers
 }
 
 // load opens the model, packs its weights and starts the engine.
@@ -76,7 +77,7 @@ func (c *serveCmd) load() (*served, error) {
 	}
 	s := &served{chat: chat, defaults: defaults(src.Generation), fatal: make(chan error, 1)}
 	if s.names = c.ServedModelName; len(s.names) == 0 {
-		s.names = []string{src.Name}
+		s.names = []string{strings.TrimSuffix(filepath.Base(filepath.Clean(c.Model)), ".gguf")}
 	}
 	cfg, notes, err := c.engineConfig(m, math, threads)
 	if err != nil {
@@ -87,14 +88,14 @@ func (c *serveCmd) load() (*served, error) {
 	cfg.OnReport = func(f mailbox.Failure) {
 		fmt.Fprintf(os.Stderr, "waybill: actor %s failed: %v\n%s\n", f.Actor, f.Reason, f.Stack)
 	}
-	if dump {
-		cfg.Dump = os.Stderr
+	if s.observers, err = c.observe(&cfg, dump); err != nil {
+		return nil, err
 	}
 	if s.engine, err = actors.New(cfg, m, tok); err != nil {
 		return nil, err
 	}
-	s.line = fmt.Sprintf("%s (%s, %s), %s, %d threads, %d KV blocks of %d tokens (%s), context %d%s",
-		s.names[0], m.Config().Architecture, filepath.Base(c.Model), backend.Name(), threads,
+	s.line = fmt.Sprintf("%s (%s, %d million parameters, %d MB packed), %s, %d threads, %d KV blocks of %d tokens (%s), context %d%s",
+		s.names[0], m.Config().Architecture, (m.NumParams()+500_000)/1_000_000, m.WeightBytes()>>20, backend.Name(), threads,
 		cfg.NumBlocks, cfg.BlockSize, cfg.KVType, cfg.MaxModelLen, notes)
 	return s, nil
 }

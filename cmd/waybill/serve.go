@@ -17,7 +17,7 @@ type serveCmd struct {
 
 	Host            string   `default:"127.0.0.1" help:"Address to listen on."`
 	Port            int      `default:"8000" help:"Port to listen on; 0 takes a free one."`
-	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the model's own name."`
+	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the file's or folder's name."`
 	APIKey          string   `name:"api-key" help:"If set, /v1 paths need it as a bearer token."`
 
 	MaxModelLen         int    `help:"Longest prompt plus output in tokens. Default: the model's own."`
@@ -35,6 +35,9 @@ type serveCmd struct {
 	SSEKeepAlive       int           `name:"sse-keep-alive-interval" default:"0" help:"Seconds between comments in silent streams. 0: none."`
 	DrainGrace         time.Duration `default:"2s" help:"After SIGTERM: how long new requests are still served."`
 	ShutdownTimeout    time.Duration `default:"30s" help:"After the grace: how long running requests may go on."`
+
+	LogFormat          string `default:"text" enum:"text,json,none" help:"One line per request on stderr."`
+	OtlpTracesEndpoint string `name:"otlp-traces-endpoint" help:"OTLP/HTTP URL for traces, such as http://127.0.0.1:4318/v1/traces."`
 
 	Device     string `default:"auto" enum:"auto,cpu,cuda" help:"Where to compute."`
 	Threads    int    `default:"0" help:"Compute threads. 0: one per core."`

@@ -124,7 +124,7 @@ func TestDumpLinesAddUpAndClientsSeeTheSameBytes(t *testing.T) {
 		if plain == nil {
 			plain = drive(t, without, "plain", n, c)
 		}
-		for end := time.Now().Add(5 * time.Second); len(parseDump(t, with.log())) < n && time.Now().Before(end); {
+		for end := time.Now().Add(5 * time.Second); strings.Count(with.log(), "TTFTSPLIT rid="+tag+"-") < n && time.Now().Before(end); {
 			time.Sleep(10 * time.Millisecond)
 		}
 		lines := parseDump(t, with.log())

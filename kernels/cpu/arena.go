@@ -39,6 +39,8 @@ type scratch struct {
 	tile arena
 	// sums is where a panel's sums go when a tile has fewer than 16 rows.
 	sums [maxPanel * tileRows]float32
+	// short holds a part of a key on its way to the cache.
+	short [64]uint16
 	// attention is what a group of rows needs.
 	attention attentionScratch
 	_         [64]byte

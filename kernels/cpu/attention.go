@@ -61,7 +61,7 @@ type attentionScratch struct {
 // qkv over the cache.
 func (b *Backend) Attention(dst, qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
 	t := &b.attention
-	n := len(b.batch.Tokens)
+	n := len(b.step().Tokens)
 	t.layer, t.cache = a, checkedCache(c, a)
 	t.qkv, t.dst = floats(qkv, n*a.Cols(), "qkv"), floats(dst, n*a.NumHeads*a.HeadDim, "dst")
 	t.groups = t.groups[:0]

@@ -8,22 +8,28 @@ import (
 
 // avx2 is the kernel set for CPUs with AVX2, FMA and F16C.
 var avx2 = kernelSet{
-	name:       "avx2",
-	heights:    []int{4, 2, 1},
-	quantize:   quantizeAVX2,
-	halves:     halves256,
-	kScales:    kScales256,
-	narrow:     narrow256,
-	sumSquares: sumSquares256,
-	add:        add256,
-	scale:      scale256,
-	silu:       silu256,
-	rotate:     rotate256,
-	max:        max256,
-	exp:        exp256,
-	symmetric:  [maxPanel + 1]int8Kernel{1: symmetric1AVX2, 2: symmetric2AVX2, 4: symmetric4AVX2},
-	affine:     [maxPanel + 1]int8Kernel{1: affine1AVX2, 2: affine2AVX2, 4: affine4AVX2},
-	halfBlocks: [maxPanel + 1]int8Kernel{1: halfBlocks1AVX2, 2: halfBlocks2AVX2, 4: halfBlocks4AVX2},
+	name:        "avx2",
+	heights:     []int{4, 2, 1},
+	quantize:    quantizeAVX2,
+	halves:      halves256,
+	kScales:     kScales256,
+	narrow:      narrow256,
+	sumSquares:  sumSquares256,
+	add:         add256,
+	scale:       scale256,
+	silu:        silu256,
+	rotate:      rotate256,
+	max:         max256,
+	exp:         exp256,
+	symmetric:   [maxPanel + 1]int8Kernel{1: symmetric1AVX2, 2: symmetric2AVX2, 4: symmetric4AVX2},
+	affine:      [maxPanel + 1]int8Kernel{1: affine1AVX2, 2: affine2AVX2, 4: affine4AVX2},
+	halfBlocks:  [maxPanel + 1]int8Kernel{1: halfBlocks1AVX2, 2: halfBlocks2AVX2, 4: halfBlocks4AVX2},
+	fusedPanels: 8, // nibbles gain to 32 rows and more, bytes lose from there
+	fused: [numFormats][maxPanel + 1]fusedKernel{
+		tileQ8:  {1: fusedQ8x1AVX2, 2: fusedQ8x2AVX2, 4: fusedQ8x4AVX2},
+		tileQ4:  {1: fusedQ4x1AVX2, 2: fusedQ4x2AVX2, 4: fusedQ4x4AVX2},
+		tileQ4M: {1: fusedQ4Mx1AVX2, 2: fusedQ4Mx2AVX2, 4: fusedQ4Mx4AVX2},
+	},
 	float: [numFormats][maxPanel + 1]floatKernel{
 		tileF32:  {1: floatF32x1AVX2, 2: floatF32x2AVX2, 4: floatF32x4AVX2},
 		tileF16:  {1: floatF16x1AVX2, 2: floatF16x2AVX2, 4: floatF16x4AVX2},
@@ -116,57 +122,3 @@ func kMinsAVX2(dst, halves, bytes pointer, supers int)
 
 //go:noescape
 func k6ScalesAVX2(dst, halves, bytes pointer, supers int)
-
-//go:noescape
-func symmetric4AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func symmetric2AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func symmetric1AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func affine4AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func affine2AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func affine1AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func halfBlocks4AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func halfBlocks2AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func halfBlocks1AVX2(dst pointer, stride int, quants, scales, mins, panel pointer, blocks int)
-
-//go:noescape
-func floatF32x4AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatF32x2AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatF32x1AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatF16x4AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatF16x2AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatF16x1AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatBF16x4AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatBF16x2AVX2(dst pointer, stride int, tile, panel pointer, cols int)
-
-//go:noescape
-func floatBF16x1AVX2(dst pointer, stride int, tile, panel pointer, cols int)

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -21,6 +22,8 @@ type Backend struct {
 	// opened is all memory to give back, added to at load time.
 	mu     sync.Mutex
 	opened []*memory
+	// weights is where packed weights lie.
+	weights weightMemory
 
 	// The tasks and the scratch memory below are reused by every op.
 	embed               embedTask
@@ -100,11 +103,12 @@ func (b *Backend) Upload(data []float32) (kernels.Buffer, error) {
 
 // Pack returns a weight whose rows are those of all parts in order.
 func (b *Backend) Pack(parts ...kernels.HostTensor) (kernels.Weight, error) {
-	w, mem, err := newWeight(parts, b.options.Math)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w, err := newWeight(parts, b.options.Math, &b.weights)
 	if err != nil {
 		return nil, err
 	}
-	b.keep(&mem)
 	return w, nil
 }
 
@@ -125,8 +129,16 @@ func (b *Backend) End() error {
 	return nil
 }
 
+// step returns the batch of the running step.
+func (b *Backend) step() *kernels.Batch {
+	if b.batch == nil {
+		panic(bug("an op that needs the batch, outside Begin and End"))
+	}
+	return b.batch
+}
+
 // Gather sets dst [M, cols] to the rows of x named by Batch.Logits.
-func (b *Backend) Gather(dst, x kernels.Buffer, cols int) { gather(b.batch, dst, x, cols) }
+func (b *Backend) Gather(dst, x kernels.Buffer, cols int) { gather(b.step(), dst, x, cols) }
 
 // Read copies the first len(dst) elements of src to dst.
 func (b *Backend) Read(dst []float32, src kernels.Buffer) { copy(dst, floats(src, len(dst), "src")) }
@@ -137,12 +149,10 @@ func (b *Backend) Close() error {
 	b.pool.close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var first error
+	var errs []error
 	for _, m := range b.opened {
-		if err := m.close(); err != nil && first == nil {
-			first = err
-		}
+		errs = append(errs, m.close())
 	}
 	b.opened = nil
-	return first
+	return errors.Join(append(errs, b.weights.close())...)
 }

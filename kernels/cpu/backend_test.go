@@ -23,6 +23,7 @@ func TestKernels(t *testing.T) {
 				c := kerneltest.Config{
 					New:    forced(cpu.Options{Threads: 1, Math: m, Level: level}),
 					Math:   m,
+					Exact:  true,
 					Others: []func() (kernels.Backend, error){forced(cpu.Options{Threads: 2, Math: m, Level: level})},
 				}
 				if best := cpu.Levels()[0]; level == "avx2" && best != level {

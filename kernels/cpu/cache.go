@@ -65,8 +65,9 @@ func (c *cache) strip(offset int) (first, width int) {
 // address returns the address of element i.
 func (c *cache) address(i int) pointer { return pointer(&c.mem.bytes[i*c.size]) }
 
-// write stores the key and the value of one head at a slot.
-func (c *cache) write(k *kernelSet, layer, kvHead, slot int, key, value []float32) {
+// write stores the key and the value of one head at a slot. short is scratch
+// memory for the narrowed key.
+func (c *cache) write(k *kernelSet, short *[64]uint16, layer, kvHead, slot int, key, value []float32) {
 	block, offset := slot/c.spec.BlockSize, slot%c.spec.BlockSize
 	at, width := c.strip(offset)
 	at += c.keyHead(layer, kvHead, block)
@@ -81,7 +82,6 @@ func (c *cache) write(k *kernelSet, layer, kvHead, slot int, key, value []float3
 	}
 	all := halvesOf(c.mem.bytes)
 	k.narrow(all[to:to+len(value)], value, c.spec.DType)
-	var short [64]uint16
 	for len(key) > 0 {
 		n := min(len(key), len(short))
 		k.narrow(short[:n], key[:n], c.spec.DType)

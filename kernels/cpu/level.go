@@ -29,8 +29,10 @@ type kernelSet struct {
 	// int8 and float are the matrix kernels, by height.
 	symmetric, affine, halfBlocks [maxPanel + 1]int8Kernel
 	float                         [numFormats][maxPanel + 1]floatKernel
-	// fused does without unpacking; nil where there is none.
-	fused [numFormats][maxPanel + 1]fusedKernel
+	// fused does without unpacking; nil where there is none. It serves up to
+	// fusedPanels panels: with more it is cheaper to unpack a tile once.
+	fusedPanels int
+	fused       [numFormats][maxPanel + 1]fusedKernel
 
 	// narrow rounds to a cache's 16-bit type.
 	narrow func(dst []uint16, src []float32, d kernels.DType)

@@ -99,11 +99,6 @@ func (t *activateTask) run(_, chunk int) {
 	}
 }
 
-// maxFusedPanels is the number of panels up to which tiles are unpacked for each
-// of them on the way. With more it is cheaper to unpack a tile once into scratch
-// memory.
-const maxFusedPanels = 2
-
 // run multiplies the tiles of a chunk.
 func (t *matmulTask) run(thread, chunk int) {
 	end := min((chunk+1)*t.tilesPerChunk, t.weight.tiles)
@@ -111,7 +106,7 @@ func (t *matmulTask) run(thread, chunk int) {
 		s := t.weight.segmentOf(i)
 		first := i - s.firstTile
 		whole := min(end-s.firstTile, s.rows/tileRows) - first
-		if whole > 0 && len(t.panels) <= maxFusedPanels && t.backend.kernels.fused[s.format][1] != nil {
+		if whole > 0 && t.fusable(s.format) {
 			t.fused(s, first, whole)
 			i += whole
 			continue
@@ -120,6 +115,20 @@ func (t *matmulTask) run(thread, chunk int) {
 		t.tile(thread, s, s.tile(first), s.firstRow+lane, min(tileRows, s.rows-lane))
 		i++
 	}
+}
+
+// fusable reports whether there is a fused kernel for every panel and
+// they are few enough.
+func (t *matmulTask) fusable(f format) bool {
+	if len(t.panels) > t.backend.kernels.fusedPanels {
+		return false
+	}
+	for _, p := range t.panels {
+		if t.backend.kernels.fused[f][p.height] == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // fused multiplies n whole tiles of a segment.

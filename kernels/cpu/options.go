@@ -1,7 +1,3 @@
-// Package cpu carries out the ops of package kernels on the host's cores.
-//
-// Two implementations live here: Oracle, plain Go in float64, is what an op
-// means; Backend is what runs, with code chosen by the CPU's features.
 package cpu
 
 import "fmt"

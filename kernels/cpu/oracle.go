@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 
 	"waybill/kernels"
@@ -118,12 +119,10 @@ func (o *Oracle) Read(dst []float32, src kernels.Buffer) { copy(dst, floats(src,
 
 // Close gives memory back.
 func (o *Oracle) Close() error {
-	var first error
+	var errs []error
 	for _, m := range o.opened {
-		if err := m.close(); err != nil && first == nil {
-			first = err
-		}
+		errs = append(errs, m.close())
 	}
 	o.opened = nil
-	return first
+	return errors.Join(errs...)
 }

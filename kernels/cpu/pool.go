@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,12 +18,6 @@ type task interface {
 // bits for it. Callers cut coarser; at 5 µs a chunk this is a third of a second.
 const maxChunks = 1<<16 - 1
 
-// spinTime is how long a thread that waits spins before it offers its core to
-// others. Ops of a decode step are 2 to 200 µs long, so within it most waits are
-// over; a thread that was descheduled holds the others up for longer, and
-// then their spinning would keep it off the core.
-const spinTime = 20 * time.Microsecond
-
 // pool is the compute threads of one backend. The caller of run is thread 0 and
 // can finish every task alone; the others help while a step is open (begin to
 // end) and are parked otherwise.
@@ -40,7 +33,7 @@ type pool struct {
 	_     [64]byte
 	done  atomic.Int64 // chunks of the current task that workers finished
 	_     [64]byte
-	open  atomic.Bool // between begin and end
+	gate  gate // open between begin and end
 	_     [64]byte
 
 	// current may be read only by the holder of an unfinished claim: run changes
@@ -48,9 +41,18 @@ type pool struct {
 	current task
 	failure atomic.Pointer[failure]
 
-	wake    []chan struct{}
+	// stalls decides whether the workers are worth having; the owner's alone.
+	stalls stalls
+
 	stopped sync.WaitGroup
 }
+
+// The states of a gate.
+const (
+	gateShut uint32 = iota
+	gateOpen
+	gateClosed // for good
+)
 
 // failure is a panic of a worker, to be raised again on the owner's goroutine.
 type failure struct{ value any }
@@ -59,10 +61,8 @@ type failure struct{ value any }
 func newPool(threads int) *pool {
 	p := &pool{threads: threads}
 	for i := 1; i < threads; i++ {
-		wake := make(chan struct{}, 1)
-		p.wake = append(p.wake, wake)
 		p.stopped.Go(func() {
-			for range wake {
+			for p.gate.wait() != gateClosed {
 				for !p.help(i) {
 				}
 			}
@@ -73,34 +73,35 @@ func newPool(threads int) *pool {
 
 // close ends the workers and waits for them.
 func (p *pool) close() {
-	p.end()
-	for _, w := range p.wake {
-		close(w)
-	}
-	p.wake = nil
+	p.gate.set(gateClosed)
 	p.stopped.Wait()
 }
 
 // begin wakes the workers. It does not wait for them.
 func (p *pool) begin() {
-	p.open.Store(true)
-	for _, w := range p.wake {
-		select {
-		case w <- struct{}{}:
-		default: // a wake-up is on its way already
-		}
+	if p.threads == 1 || !p.stalls.begin(time.Now()) {
+		return
 	}
+	p.gate.set(gateOpen)
 }
 
 // end lets the workers park.
-func (p *pool) end() { p.open.Store(false) }
+func (p *pool) end() {
+	if p.helped() {
+		p.stalls.end(time.Now())
+		p.gate.set(gateShut)
+	}
+}
+
+// helped reports whether a step is open that workers help with.
+func (p *pool) helped() bool { return p.gate.state.Load() == gateOpen }
 
 // run does all chunks of t and returns when they are done.
 func (p *pool) run(t task, chunks int) {
 	if chunks > maxChunks {
 		panic(bug("a task of %d chunks", chunks))
 	}
-	if p.threads == 1 || chunks <= 1 || !p.open.Load() {
+	if p.threads == 1 || chunks <= 1 || !p.helped() {
 		for i := range chunks {
 			t.run(0, i)
 		}
@@ -137,6 +138,11 @@ func (p *pool) await(n int) {
 	var wait waiter
 	for p.done.Load() != int64(n) {
 		wait.pause()
+	}
+	if wait.rounds >= 8 {
+		if d := time.Since(wait.since); d > spinTime {
+			p.stalls.waited += d
+		}
 	}
 }
 
@@ -189,36 +195,9 @@ func (p *pool) help(i int) (over bool) {
 			wait = waiter{}
 			continue
 		}
-		if !p.open.Load() {
+		if !p.helped() {
 			return true
 		}
 		wait.pause()
-	}
-}
-
-// waiter paces one wait.
-type waiter struct {
-	rounds int
-	since  time.Time
-}
-
-// pauseRounds is how many CPU pause instructions one look at the awaited word
-// costs: some 0.2 µs on current cores, short against a chunk.
-const pauseRounds = 4
-
-// pause waits a little: by spinning at first, by giving the core away later.
-func (w *waiter) pause() {
-	w.rounds++
-	switch {
-	case w.rounds == 1:
-		w.since = time.Now()
-		spin(pauseRounds)
-	case w.rounds%8 != 0 || time.Since(w.since) < spinTime:
-		spin(pauseRounds)
-	case w.rounds%64 != 0:
-		yieldCore()
-	default:
-		// Now and then other goroutines of this P, too.
-		runtime.Gosched()
 	}
 }

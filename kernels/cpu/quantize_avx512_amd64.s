@@ -35,6 +35,8 @@ loop:
 	VPSHUFD $0xb1, X2, X3
 	VPMAXUD X3, X2, X2
 	VMOVD X2, AX
+	// AX: the bits of the largest magnitude. Infinity and NaN are above all
+	// numbers; minInt8Max is the bound to what counts as zero.
 	CMPL AX, $0x7f800000
 	JAE  notfinite
 	CMPL AX, $0x0d800000
@@ -66,6 +68,8 @@ scaled:
 	VPSUBD X2, X11, X2
 	VPSUBD X3, X11, X3
 	VPSUBD X6, X11, X6
+	// The fields lie R10 bytes apart: scale, scale times sum, -128 times the sum,
+	// and the same of either half.
 	LEAQ (R9)(R10*2), R11
 	VMOVSS X4, (R9)
 	VMOVSS X7, (R9)(R10*1)
@@ -80,11 +84,13 @@ scaled:
 	VZEROUPPER
 	RET
 
+// A block of zeros: scale and inverse are 0.
 zero:
 	VPXOR X4, X4, X4
 	VPXOR X5, X5, X5
 	JMP scaled
 
+// An infinity or a NaN: the scale is NaN and spoils every product of the row.
 notfinite:
 	MOVL $0x7fc00000, AX
 	VMOVD AX, X4

@@ -56,7 +56,7 @@ func (b *Backend) angles(a kernels.QKV) *angleTable {
 func (b *Backend) RopeAndCache(qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
 	t := &b.rope
 	t.layer, t.cache = a, checkedCache(c, a)
-	t.qkv = floats(qkv, len(b.batch.Tokens)*a.Cols(), "qkv")
+	t.qkv = floats(qkv, len(b.step().Tokens)*a.Cols(), "qkv")
 	t.qNorm, t.kNorm = nil, nil
 	if a.QNorm != nil {
 		t.qNorm = floats(a.QNorm, a.HeadDim, "QNorm")
@@ -76,7 +76,7 @@ func (b *Backend) RopeAndCache(qkv kernels.Buffer, c kernels.Cache, a kernels.QK
 }
 
 // run does the tokens of a chunk.
-func (t *ropeTask) run(_, chunk int) {
+func (t *ropeTask) run(thread, chunk int) {
 	first, end := t.span(chunk)
 	a, k, d := &t.layer, t.backend.kernels, t.layer.HeadDim
 	for i := first; i < end; i++ {
@@ -95,7 +95,7 @@ func (t *ropeTask) run(_, chunk int) {
 		for h := range a.NumKVHeads {
 			key := row[(a.NumHeads+h)*d:][:d]
 			value := row[(a.NumHeads+a.NumKVHeads+h)*d:][:d]
-			t.cache.write(k, a.Layer, h, int(t.backend.batch.Slots[i]), key, value)
+			t.cache.write(k, &t.backend.scratch[thread].short, a.Layer, h, int(t.backend.batch.Slots[i]), key, value)
 		}
 	}
 }

@@ -41,6 +41,11 @@ type embedTask struct {
 // Embed sets dst [N, cols] to the rows of w named by Batch.Tokens.
 func (b *Backend) Embed(dst kernels.Buffer, w kernels.Weight) {
 	t, m := &b.embed, w.(*weight)
+	for i, id := range b.step().Tokens {
+		if id < 0 || int(id) >= m.rows {
+			panic(bug("token %d has id %d of %d", i, id, m.rows))
+		}
+	}
 	n := len(b.batch.Tokens)
 	t.dst, t.weight = floats(dst, n*m.cols, "dst"), m
 	const costOfUnpacking = 8 // one element at a time, in Go

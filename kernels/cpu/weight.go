@@ -40,11 +40,11 @@ func (w *weight) Bytes() int64 { return w.bytes }
 // tilesOf returns the number of tiles that rows rows fill.
 func tilesOf(rows int) int { return (rows + tileRows - 1) / tileRows }
 
-// newWeight packs parts under m.
-func newWeight(parts []kernels.HostTensor, m Math) (*weight, memory, error) {
+// newWeight packs parts under m into memory of from.
+func newWeight(parts []kernels.HostTensor, m Math, from *weightMemory) (*weight, error) {
 	rows, cols, err := checkParts(parts)
 	if err != nil {
-		return nil, memory{}, err
+		return nil, err
 	}
 	w := &weight{rows: rows, cols: cols}
 	row := 0
@@ -58,11 +58,10 @@ func newWeight(parts []kernels.HostTensor, m Math) (*weight, memory, error) {
 		w.float = w.float || !f.quantized()
 		w.segments = append(w.segments, s)
 	}
-	mem, err := newMemory(w.bytes)
+	free, err := from.take(w.bytes)
 	if err != nil {
-		return nil, memory{}, fmt.Errorf("cpu: pack: tensor %q, [%d, %d]: %w", parts[0].Name, rows, cols, err)
+		return nil, fmt.Errorf("cpu: pack: tensor %q, [%d, %d]: %w", parts[0].Name, rows, cols, err)
 	}
-	free := mem.bytes
 	for i := range w.segments {
 		s := &w.segments[i]
 		n := tilesOf(s.rows) * s.tileBytes
@@ -72,7 +71,7 @@ func newWeight(parts []kernels.HostTensor, m Math) (*weight, memory, error) {
 			s.format.packRow(s.tile(r/tileRows), r%tileRows, t.DType, cols, sourceRow(t, r))
 		}
 	}
-	return w, mem, nil
+	return w, nil
 }
 
 // tile returns the bytes of tile i of the segment.

@@ -151,8 +151,8 @@ func (c Config) attention(t *testing.T) {
 			for _, n := range s.lens {
 				longest = max(longest, n)
 			}
-			score := float64(s.dim+3) * u * norm * float64(a.Scale)
-			tolerance := (2*score + float64(2*longest+12)*u) * top
+			score := float64(s.dim+3) * b.u * norm * float64(a.Scale)
+			tolerance := (2*score + float64(2*longest+12)*b.u) * top
 			for _, chunk := range []int{1 << 20, 13} {
 				got := test.run(t, b.under, chunk)
 				near(t, fmt.Sprintf("%+v %v chunk %d", s, d, chunk), got, want, func(int) float64 { return tolerance })

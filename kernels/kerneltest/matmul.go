@@ -98,6 +98,11 @@ func (b *bench) compareMatMulMagnitudes(what string, under, oracle kernels.Weigh
 	var bias []float32
 	if withBias {
 		bias = b.normal(out)
+	} else {
+		// Small rows, too; the last are below 2^-100, where int8 counts as zero.
+		for i := range x {
+			x[i] *= [...]float32{1, 1e-12, 1e-25, 1e-33}[i/cols%4]
+		}
 	}
 	got := product(b.t, b.under, under, x, bias, rows)
 	want := product(b.t, b.oracle, oracle, x, bias, rows)
@@ -111,7 +116,7 @@ func (b *bench) compareMatMulMagnitudes(what string, under, oracle kernels.Weigh
 		if withBias {
 			sum += math.Abs(float64(bias[n]))
 		}
-		return float64(cols/32+40) * u * sum
+		return float64(cols/32+40) * b.u * sum
 	})
 }
 
@@ -181,6 +186,9 @@ func (c Config) notFinite(t *testing.T) {
 		for r := range rows {
 			row := got[r*out : (r+1)*out]
 			if r != 1 && r != 4 {
+				if !c.Exact {
+					continue
+				}
 				same(t, fmt.Sprintf("%v, row %d beside a NaN", d, r), row, clean[r*out:(r+1)*out])
 				continue
 			}

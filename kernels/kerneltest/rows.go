@@ -37,7 +37,7 @@ func (c Config) embed(t *testing.T) {
 		}
 		got, some := run(b.under, under)
 		want, _ := run(b.oracle, oracle)
-		near(t, d.String(), got, want, func(i int) float64 { return 2 * u * math.Abs(float64(want[i])) })
+		near(t, d.String(), got, want, func(i int) float64 { return 2 * b.u * math.Abs(float64(want[i])) })
 		same(t, "Gather", some, append(append([]float32{}, got[5*cols:]...), got[:cols]...))
 	}
 }
@@ -67,7 +67,7 @@ func (c Config) rows(t *testing.T) {
 			plain, added, residual := norm(b.under)
 			wantPlain, wantAdded, wantResidual := norm(b.oracle)
 			tolerance := func(want []float32) func(int) float64 {
-				return func(i int) float64 { return float64(cols/16+24) * u * math.Abs(float64(want[i])) }
+				return func(i int) float64 { return float64(cols/16+24) * b.u * math.Abs(float64(want[i])) }
 			}
 			near(t, "RMSNorm "+what, plain, wantPlain, tolerance(wantPlain))
 			near(t, "AddRMSNorm "+what, added, wantAdded, tolerance(wantAdded))
@@ -88,7 +88,7 @@ func (c Config) rows(t *testing.T) {
 				// The sigmoid may be lost below 2^-126; it is multiplied by the gate and up.
 				r := i / cols
 				lost := math.Abs(float64(gateUp[i+r*cols])*float64(gateUp[i+(r+1)*cols])) * 0x1p-126
-				return 10*u*math.Abs(float64(want[i])) + lost + 0x1p-126
+				return 10*b.u*math.Abs(float64(want[i])) + lost + 0x1p-126
 			})
 		}
 	}
@@ -140,7 +140,7 @@ func (c Config) rope(t *testing.T) {
 			}
 			near(t, fmt.Sprintf("dim %d norms %v", dim, norms), got, want, func(i int) float64 {
 				head, d := i/dim*dim, i%dim%(dim/2)
-				return terms * u * (math.Abs(float64(want[head+d])) + math.Abs(float64(want[head+d+dim/2])))
+				return terms * b.u * (math.Abs(float64(want[head+d])) + math.Abs(float64(want[head+d+dim/2])))
 			})
 		}
 	}

@@ -1,0 +1,152 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"waybill/actors/sched"
+	"waybill/actors/waybill"
+)
+
+// device is an executor that a test can make fail.
+type device struct {
+	Executor
+	plan   *sched.Plan
+	before func(plan *sched.Plan) error                         // before a step
+	after  func(plan *sched.Plan, results []sched.Result) error // after it
+}
+
+func (d *device) Launch(p *sched.Plan, keep []bool, results []sched.Result) {
+	d.plan = p
+	d.Executor.Launch(p, keep, results)
+}
+
+func (d *device) Wait(results []sched.Result, extras []*tokenExtras) error {
+	if d.before != nil {
+		if err := d.before(d.plan); err != nil {
+			return err
+		}
+	}
+	if err := d.Executor.Wait(results, extras); err != nil {
+		return err
+	}
+	if d.after != nil {
+		return d.after(d.plan, results)
+	}
+	return nil
+}
+
+func TestLogitsThatAreNotFiniteFailTheirRequestAlone(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		var victim atomic.Pointer[Sequence]
+		cfg := testConfig()
+		cfg.Wrap = func(x Executor) Executor {
+			return &device{Executor: x, after: func(p *sched.Plan, results []sched.Result) error {
+				for i := range p.Rows {
+					if v := victim.Load(); v != nil && p.Rows[i].Seq == v.ID && p.Rows[i].Generated == 3 {
+						results[i].Failed = true
+					}
+				}
+				return nil
+			}}
+		}
+		e := startEngine(t, cfg)
+		var wg sync.WaitGroup
+		for i, g := range goldens(t) {
+			wg.Go(func() {
+				if got, err := e.serve(e.request(g.IDs, len(g.Tokens)), &testConn{}); err != nil || fmt.Sprint(got) != fmt.Sprint(g.Tokens) {
+					t.Errorf("prompt %d: %v %v, want %v", i, err, got, g.Tokens)
+				}
+			})
+		}
+		r := e.request(longIDs(30), 50)
+		r.Stream = stream
+		w := e.Submit(r)
+		victim.Store(r.Sequences()[0])
+		c := &testConn{}
+		err := w.First()
+		if err == nil && stream {
+			_, err = w.WriteTo(c, c)
+			if err != nil || strings.Count(c.String(), "failure 500") != 1 {
+				t.Errorf("the failed stream got %v %q, want one error event", err, c.String())
+			}
+		} else {
+			var f *Failure
+			if !errors.As(err, &f) || f.Status != 500 || !strings.Contains(f.Message, "not finite") {
+				t.Errorf("the failed request got %v, want a 500 that says why", err)
+			}
+		}
+		r.ResponseDone(e.Engine)
+		wg.Wait()
+		e.quiet()
+		eventually(t, "the error is booked", func() bool { return e.success(waybill.Error) == 1 })
+	}
+}
+
+func TestDeviceErrorEndsTheProcessAndAnswersEverybody(t *testing.T) {
+	broken := errors.New("the device fell off the bus")
+	cfg := testConfig()
+	var steps atomic.Int64
+	cfg.Wrap = func(x Executor) Executor {
+		return &device{Executor: x, before: func(*sched.Plan) error {
+			if steps.Add(1) >= 5 {
+				return broken
+			}
+			return nil
+		}}
+	}
+	fatal := make(chan error, 1)
+	cfg.OnFatal = func(err error) { fatal <- err }
+	e := startEngine(t, cfg)
+	var wg sync.WaitGroup
+	for range 3 {
+		r := e.request(longIDs(20), 100)
+		wg.Go(func() {
+			c := &testConn{}
+			_, err := e.serve(r, c)
+			if err == nil && !strings.Contains(c.String(), "failure 500") {
+				t.Errorf("a request outlived its device: %q", c.String())
+			}
+		})
+	}
+	wg.Wait()
+	if err := <-fatal; !errors.Is(err, broken) {
+		t.Errorf("the reason is %v, want %v", err, broken)
+	}
+}
+
+func TestHungStepIsIllHealthAndThenAnswered(t *testing.T) {
+	cfg := testConfig()
+	cfg.StallAfter = 30 * time.Millisecond
+	hang := make(chan struct{})
+	var steps atomic.Int64
+	cfg.Wrap = func(x Executor) Executor {
+		return &device{Executor: x, before: func(*sched.Plan) error {
+			if steps.Add(1) == 3 {
+				<-hang
+			}
+			return nil
+		}}
+	}
+	e := startEngine(t, cfg)
+	if err := e.Healthy(); err != nil {
+		t.Fatalf("an idle engine is ill: %v", err)
+	}
+	done := make(chan error, 1)
+	r := e.request(longIDs(20), 10)
+	go func() {
+		_, err := e.serve(r, &testConn{})
+		done <- err
+	}()
+	eventually(t, "liveness notices the hung step", func() bool { return e.Healthy() != nil })
+	close(hang)
+	if err := <-done; err != nil {
+		t.Errorf("the request behind the hang: %v", err)
+	}
+	eventually(t, "the engine is well again", func() bool { return e.Healthy() == nil })
+}

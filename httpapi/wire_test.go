@@ -1,0 +1,594 @@
+package httpapi
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// countingListener counts the write calls of the connections it accepts, with
+// what they wrote.
+type countingListener struct {
+	net.Listener
+	mu     sync.Mutex
+	writes []string
+}
+
+type countingConn struct {
+	net.Conn
+	l *countingListener
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countingConn{c, l}, nil
+}
+
+func (c *countingConn) Write(p []byte) (int, error) {
+	c.l.mu.Lock()
+	c.l.writes = append(c.l.writes, string(p))
+	c.l.mu.Unlock()
+	return c.Conn.Write(p)
+}
+
+func (l *countingListener) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.writes
+	l.writes = nil
+	return w
+}
+
+// The stamps of a write are right only if all it holds is with the kernel when
+// it returns: the head rides with the first event, every chunk is one write, and
+// nothing is left behind but the end of the body.
+func TestEveryChunkIsOneWrite(t *testing.T) {
+	var l *countingListener
+	s := startServer(t, func(u *setup) {
+		u.listen = func(ln net.Listener) net.Listener {
+			l = &countingListener{Listener: ln}
+			return l
+		}
+	})
+	for _, n := range []int{1, 6} {
+		c := s.dial()
+		l.take()
+		c.send(request("POST", "/v1/completions", fmt.Sprintf(`{"prompt":[1,2,3],"max_tokens":8,"ignore_eos":true,"stream":true,"n":%d}`, n)))
+		r := c.must()
+		writes := l.take()
+		if len(writes) != len(r.chunks)+1 || writes[len(writes)-1] != "0\r\n\r\n" {
+			t.Fatalf("n=%d: %d chunks in %d writes, the last %q", n, len(r.chunks), len(writes), writes[len(writes)-1])
+		}
+		for i, k := range r.chunks {
+			want := fmt.Sprintf("%x\r\n%s\r\n", len(k.data), k.data)
+			if i == 0 {
+				head, body, _ := strings.Cut(writes[0], "\r\n\r\n")
+				if !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || body != want {
+					t.Errorf("n=%d: the first write is %q", n, writes[0])
+				}
+			} else if writes[i] != want {
+				t.Errorf("n=%d: write %d is %q, chunk %q", n, i, writes[i], want)
+			}
+		}
+	}
+	c := s.dial()
+	l.take()
+	c.send(request("POST", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":20}`))
+	c.must().answer()
+	if w := l.take(); len(w) != 1 {
+		t.Errorf("a collected answer took %d writes", len(w))
+	}
+}
+
+// dumpLine finds the line of a request in the dump.
+func (s *testServer) dumpLine(rid string) map[string]string {
+	s.t.Helper()
+	var found map[string]string
+	eventually(s.t, "the dump has a line for "+rid, func() bool {
+		for _, l := range strings.Split(s.dump.String(), "\n") {
+			if f := strings.Fields(l); len(f) > 1 && f[1] == "rid="+rid {
+				found = map[string]string{}
+				for _, kv := range f[1:] {
+					k, v, _ := strings.Cut(kv, "=")
+					found[k] = v
+				}
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// millis returns a time of a dump line.
+func millis(t testing.TB, line map[string]string, name string) float64 {
+	t.Helper()
+	var v float64
+	if _, err := fmt.Sscan(line[name], &v); err != nil {
+		t.Fatalf("%s in %v: %v", name, line, err)
+	}
+	return v
+}
+
+func withDump(u *setup) { u.dump = true }
+
+// short is three greedy tokens, each of which is a text of its own.
+const short = `{"prompt":[1,2,3],"max_tokens":3,"ignore_eos":true,"temperature":0}`
+
+// The clock of a request starts with its own first byte, on new and on
+// kept-alive connections.
+func TestIdleConnectionsAreNotCharged(t *testing.T) {
+	s := startServer(t, withDump)
+	const idle = 300 * time.Millisecond
+	c := s.dial()
+	for i := range 3 {
+		time.Sleep(idle)
+		rid := fmt.Sprintf("idle-%d", i)
+		c.send(request("POST", "/v1/completions", short, "X-Request-Id: "+rid))
+		if r := c.must(); r.header["x-request-id"] != rid {
+			t.Errorf("X-Request-Id %q, want %q", r.header["x-request-id"], rid)
+		}
+		if ms := millis(t, s.dumpLine(rid), "intake"); ms >= 300 {
+			t.Errorf("request %d: intake %v ms includes the client's idle time", i, ms)
+		}
+	}
+	// Its first byte counts, not its last: a slow upload is the request's time.
+	req := request("POST", "/v1/completions", short, "X-Request-Id: slow")
+	c.send(req[:10])
+	time.Sleep(idle)
+	c.send(req[10:])
+	c.must()
+	if ms := millis(t, s.dumpLine("slow"), "intake"); ms < 290 {
+		t.Errorf("slow upload: intake %v ms, want at least 290", ms)
+	}
+}
+
+func TestRequestIDsAreSafeToPrint(t *testing.T) {
+	s := startServer(t, withDump)
+	for _, bad := range []string{"a b", "x=1", strings.Repeat("a", 129), "é", "a\tb"} {
+		r := s.post("/v1/completions", short, "X-Request-Id: "+bad)
+		if id := r.header["x-request-id"]; !regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`).MatchString(id) || id == bad {
+			t.Errorf("X-Request-Id %q gives %q", bad, id)
+		}
+	}
+	r := s.post("/v1/completions", strings.Replace(short, "{", `{"request_id":"from-body",`, 1))
+	if r.header["x-request-id"] != "from-body" || r.answer().ID != "cmpl-from-body" {
+		t.Errorf("request_id: header %q, id %q", r.header["x-request-id"], r.answer().ID)
+	}
+	s.dumpLine("from-body")
+}
+
+// Two requests in one write: the first answer may not wait for the second, and
+// both have their own times.
+func TestPipelinedAnswersAreNotHeldBack(t *testing.T) {
+	var hold atomic.Bool
+	release := make(chan struct{})
+	s := startServer(t, withDump, func(u *setup) {
+		u.engine.Fault = func(point string) {
+			if point == "intake" && hold.Load() {
+				<-release
+			}
+		}
+	})
+	for _, stream := range []string{"false", "true"} {
+		hold.Store(false)
+		c := s.dial()
+		body := strings.Replace(short, "{", `{"stream":`+stream+`,`, 1)
+		c.send(request("POST", "/v1/completions", body, "X-Request-Id: one-"+stream) +
+			request("GET", "/version", "") +
+			request("POST", "/v1/completions", strings.Replace(body, `"max_tokens":3`, `"max_tokens":60`, 1), "X-Request-Id: two-"+stream))
+		if stream == "false" {
+			c.must().answer()
+		} else {
+			c.must().events()
+		}
+		if r := c.must(); r.status != 200 || !strings.Contains(r.text(), "test") {
+			t.Fatalf("the second answer is %d %s", r.status, r.body)
+		}
+		c.must()
+		s.quiet()
+		one, two := s.dumpLine("one-"+stream), s.dumpLine("two-"+stream)
+		if one["out"] != "3" || two["out"] != "60" || one["reason"] != "length" || two["reason"] != "length" {
+			t.Errorf("lines %v and %v", one, two)
+		}
+		// The second request arrived when the first was answered, so its own
+		// time does not hold the first's.
+		if _, ok := two["kernel"]; ok {
+			t.Errorf("a pipelined request has a receive time: %v", two)
+		}
+	}
+	// The first answer is on the wire while the second request is stuck.
+	hold.Store(false)
+	first := atomic.Int32{}
+	s2 := startServer(t, func(u *setup) {
+		u.engine.Fault = func(point string) {
+			if point == "intake" && first.Add(1) > 1 {
+				<-release
+			}
+		}
+	})
+	c := s2.dial()
+	c.send(request("POST", "/v1/completions", short) + request("POST", "/v1/completions", short))
+	c.must().answer()
+	close(release)
+	c.must().answer()
+}
+
+// An answer that fills every buffer between server and client is cut off at the
+// deadline of one write; nobody else waits for it.
+func TestPeerThatReadsNothingIsCutOff(t *testing.T) {
+	s := startServer(t, withDump, func(u *setup) {
+		u.http.WriteDeadline = 300 * time.Millisecond
+		u.engine.MaxModelLen, u.engine.NumBlocks = 1024, 1024
+		u.listen = func(l net.Listener) net.Listener { return smallBuffers{l} }
+	})
+	d := net.Dialer{}
+	nc, err := d.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.(*net.TCPConn).SetReadBuffer(1024)
+	// Logprobs make events large.
+	body := `{"prompt":[1,2,3],"max_tokens":1000,"ignore_eos":true,"stream":true,"logprobs":20}`
+	if _, err := io.WriteString(nc, request("POST", "/v1/completions", body, "X-Request-Id: dead")); err != nil {
+		t.Fatal(err)
+	}
+	line := s.dumpLine("dead")
+	if line["reason"] != "abort" {
+		t.Errorf("line %v, want reason=abort", line)
+	}
+	s.post("/v1/completions", short).answer()
+	// A collected answer that nobody takes costs its connection only.
+	nc2, err := d.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc2.Close()
+	_ = nc2.(*net.TCPConn).SetReadBuffer(1024)
+	body = `{"prompt":[1,2,3],"max_tokens":1000,"ignore_eos":true,"logprobs":20}`
+	if _, err := io.WriteString(nc2, request("POST", "/v1/completions", body, "X-Request-Id: dead2")); err != nil {
+		t.Fatal(err)
+	}
+	line = s.dumpLine("dead2")
+	if _, has := line["e2e"]; has || line["reason"] != "length" {
+		t.Errorf("line %v: reason=length, and no e2e since its last byte never left", line)
+	}
+}
+
+// smallBuffers gives connections small send buffers.
+type smallBuffers struct{ net.Listener }
+
+func (l smallBuffers) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		_ = c.(*net.TCPConn).SetWriteBuffer(4096)
+	}
+	return c, err
+}
+
+func TestLimitsOnHeadersAndBodies(t *testing.T) {
+	s := startServer(t, func(u *setup) {
+		u.http.ReadTimeout = 300 * time.Millisecond
+		u.http.IdleTimeout = 300 * time.Millisecond
+	})
+	s.get("/version", "X-Long: "+strings.Repeat("x", 20<<10)).failure(431)
+	c := s.dial()
+	c.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n{")
+	c.must().failure(413)
+	c = s.dial()
+	c.send("nonsense\r\n\r\n")
+	if r := c.must(); r.status != 400 {
+		t.Errorf("nonsense gets %d", r.status)
+	}
+	// A body, or a header, that does not come to an end.
+	for _, part := range []string{"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", "POST /v1/comp"} {
+		c = s.dial()
+		begin := time.Now()
+		c.send(part)
+		c.must().failure(408)
+		if d := time.Since(begin); d < 250*time.Millisecond {
+			t.Errorf("408 after %v, before the limit", d)
+		}
+		if _, err := c.r.ReadByte(); err != io.EOF {
+			t.Errorf("after 408: %v, want the end", err)
+		}
+	}
+	// Silence, before the first request and after one, is closed without a word.
+	c = s.dial()
+	if b, err := io.ReadAll(c); err != nil && !strings.Contains(err.Error(), "reset") || len(b) > 0 {
+		t.Errorf("a silent connection got %q, %v", b, err)
+	}
+	c = s.dial()
+	c.send(request("GET", "/version", ""))
+	c.must()
+	if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
+		t.Errorf("an idle connection got %q, %v", b, err)
+	}
+	// Its first byte restarts the clock of a connection that idled.
+	c = s.dial()
+	time.Sleep(200 * time.Millisecond)
+	c.send("GET /version HTTP/1.1\r\n")
+	time.Sleep(200 * time.Millisecond)
+	c.send("Host: x\r\n\r\n")
+	if r := c.must(); r.status != 200 {
+		t.Errorf("connect, wait, send slowly: %d", r.status)
+	}
+}
+
+func TestHTTP10(t *testing.T) {
+	s := startServer(t, withDump)
+	ask := func(body, rid string) *reply {
+		t.Helper()
+		c := s.dial()
+		c.send(strings.Replace(request("POST", "/v1/completions", body, "X-Request-Id: "+rid), "HTTP/1.1", "HTTP/1.0", 1))
+		return c.must()
+	}
+	r := ask(strings.Replace(short, "{", `{"stream":true,`, 1), "old-stream")
+	if r.proto != "HTTP/1.0" || r.chunked || r.header["connection"] != "close" || r.header["cache-control"] != "no-cache" || r.header["x-accel-buffering"] != "no" {
+		t.Errorf("%s %v", r.proto, r.header)
+	}
+	if n := len(r.events()); n != 4 {
+		t.Errorf("%d events, want 3 texts and a finish", n)
+	}
+	line := s.dumpLine("old-stream")
+	if line["reason"] != "length" || line["ttft"] == "" || line["tail"] == "" || line["e2e"] == "" {
+		t.Errorf("line %v", line)
+	}
+	if r := ask(short, "old"); r.chunked || r.answer().Usage.Completion != 3 {
+		t.Errorf("%v %s", r.header, r.body)
+	}
+	ask(`{"stream":true}`, "old-bad").failure(400)
+}
+
+func TestClosingServerSendsConnectionClose(t *testing.T) {
+	s := startServer(t)
+	c := s.dial()
+	c.send(request("POST", "/v1/completions", short))
+	if r := c.must(); r.header["connection"] != "" {
+		t.Errorf("Connection: %s before closing", r.header["connection"])
+	}
+	s.Closing()
+	s.get("/ready").failure(503)
+	if r := s.get("/health"); r.status != 200 {
+		t.Errorf("/health while closing: %d", r.status)
+	}
+	c.send(request("POST", "/v1/completions", short))
+	r := c.must()
+	if r.answer(); r.header["connection"] != "close" {
+		t.Errorf("Connection: %q while closing, want close", r.header["connection"])
+	}
+	if _, err := c.r.ReadByte(); err != io.EOF {
+		t.Errorf("after Connection: close: %v", err)
+	}
+	if r := s.post("/v1/completions", strings.Replace(short, "{", `{"stream":true,`, 1)); r.header["connection"] != "close" {
+		t.Errorf("stream while closing: Connection: %q", r.header["connection"])
+	}
+	s.e.Drain()
+	r = s.post("/v1/completions", short)
+	if r.failure(503); r.header["retry-after"] == "" || r.header["connection"] != "close" {
+		t.Errorf("draining: headers %v", r.header)
+	}
+}
+
+func TestKeepAliveComments(t *testing.T) {
+	hold := make(chan struct{})
+	var once sync.Once
+	s := startServer(t, func(u *setup) {
+		u.engine.KeepAlive = 20 * time.Millisecond
+		u.engine.Fault = func(point string) {
+			if point == "intake" {
+				once.Do(func() { <-hold })
+			}
+		}
+	})
+	c := s.dial()
+	c.send(request("POST", "/v1/completions", strings.Replace(short, "{", `{"stream":true,`, 1)))
+	r, err := c.head()
+	if err != nil || r.status != 200 {
+		t.Fatalf("head %v, %v", r, err)
+	}
+	for i := range 3 {
+		if k, err := c.chunk(); err != nil || k != ": keep-alive\n\n" {
+			t.Fatalf("chunk %d is %q, %v", i, k, err)
+		}
+	}
+	close(hold)
+	var body strings.Builder
+	for {
+		k, err := c.chunk()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == "" {
+			break
+		}
+		body.WriteString(k)
+	}
+	events, _, err := splitEvents(body.String())
+	if err != nil || len(events) != 4 {
+		t.Errorf("%d events behind the comments, %v: %q", len(events), err, body.String())
+	}
+	// After a comment the status is sent: a failure is an error event.
+	bad := s.post("/v1/completions", `{"stream":true,"prompt":"`+strings.Repeat("a ", 3000)+`"}`)
+	if bad.status != 400 {
+		t.Errorf("an early failure gets %d", bad.status)
+	}
+	collected := s.post("/v1/completions", short)
+	if collected.answer(); strings.Contains(collected.text(), "keep-alive") {
+		t.Error("a comment in a collected answer")
+	}
+}
+
+func TestFailureBehindACommentIsAnErrorEvent(t *testing.T) {
+	hold := make(chan struct{})
+	s := startServer(t, func(u *setup) {
+		u.engine.KeepAlive = 20 * time.Millisecond
+		u.engine.Fault = func(point string) {
+			if point == "intake" {
+				<-hold
+			}
+		}
+	})
+	c := s.dial()
+	c.send(request("POST", "/v1/completions", `{"stream":true,"prompt":"`+strings.Repeat("a ", 3000)+`"}`))
+	if r, err := c.head(); err != nil || r.status != 200 {
+		t.Fatalf("head %v, %v", r, err)
+	}
+	if k, err := c.chunk(); err != nil || k != ": keep-alive\n\n" {
+		t.Fatalf("%q, %v", k, err)
+	}
+	close(hold)
+	var body string
+	for {
+		k, err := c.chunk()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == "" {
+			break
+		}
+		body += k
+	}
+	events, _, err := splitEvents(body)
+	if err != nil || len(events) != 1 || !strings.Contains(events[0], "context_length_exceeded") {
+		t.Errorf("events %q, %v", events, err)
+	}
+}
+
+func TestNothingIsSentBeforeTheFirstTextByDefault(t *testing.T) {
+	hold := make(chan struct{})
+	s := startServer(t, func(u *setup) {
+		u.engine.Fault = func(point string) {
+			if point == "step" {
+				<-hold
+			}
+		}
+	})
+	c := s.dial()
+	c.send(request("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":3,"ignore_eos":true}`))
+	_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if b, err := c.r.Peek(1); err == nil {
+		t.Errorf("%q was sent before there was text", b)
+	}
+	close(hold)
+	_ = c.SetReadDeadline(time.Now().Add(liveness))
+	c.r.Reset(c.Conn)
+	c.must().events()
+}
+
+func TestOverload(t *testing.T) {
+	for _, status := range []int{503, 429} {
+		release := make(chan struct{})
+		var held atomic.Bool
+		held.Store(true)
+		const places, extra = 6, 9
+		s := startServer(t, func(u *setup) {
+			u.engine.MaxQueuedReqs, u.engine.MaxSeqs = places, 2
+			u.http.OverloadStatus = status
+			u.engine.Fault = func(point string) {
+				if point == "step" && held.Load() {
+					<-release
+				}
+			}
+		})
+		var mu sync.Mutex
+		counts := map[int]int{}
+		var wg sync.WaitGroup
+		for range places + extra {
+			wg.Go(func() {
+				begin := time.Now()
+				r := s.post("/v1/completions", short)
+				if r.status != 200 {
+					r.failure(status)
+					if r.header["retry-after"] == "" {
+						t.Errorf("%d without Retry-After", r.status)
+					}
+					if d := time.Since(begin); d > liveness/2 {
+						t.Errorf("refused after %v", d)
+					}
+				}
+				mu.Lock()
+				counts[r.status]++
+				mu.Unlock()
+			})
+		}
+		eventually(t, "the extra requests are refused", func() bool { return s.metric("waybill:requests_refused_total") == extra })
+		held.Store(false)
+		close(release)
+		wg.Wait()
+		if counts[200] != places || counts[status] != extra {
+			t.Errorf("%v, want %d served and %d refused", counts, places, extra)
+		}
+		s.quiet()
+		for range places {
+			wg.Go(func() { s.post("/v1/completions", short).answer() })
+		}
+		wg.Wait()
+		s.post("/v1/completions", `{"prompt":"a","n":7}`).failure(400)
+	}
+}
+
+func TestTimingsComeBackWithTheAnswer(t *testing.T) {
+	s := startServer(t, func(u *setup) { u.http.PerRequestMetrics = true })
+	part := regexp.MustCompile(`(\w+);dur=([0-9.]+)`)
+	r := s.post("/v1/completions", short)
+	sum, total := 0.0, 0.0
+	var names []string
+	for _, m := range part.FindAllStringSubmatch(r.header["server-timing"], -1) {
+		var v float64
+		fmt.Sscan(m[2], &v)
+		if names = append(names, m[1]); m[1] == "total" {
+			total = v
+		} else {
+			sum += v
+		}
+	}
+	if !slices.Equal(names, []string{"intake", "queued", "prefill", "decode", "finish", "total"}) || sum-total > 0.0005 || total-sum > 0.0005 || total <= 0 {
+		t.Errorf("Server-Timing %q: parts add up to %v", r.header["server-timing"], sum)
+	}
+	stream := func(more string) []event {
+		t.Helper()
+		return s.post("/v1/completions", strings.Replace(short, "{", `{"stream":true,`+more, 1)).events()
+	}
+	where := func(events []event) (at []int) {
+		for i, e := range events {
+			if e.Timings != nil {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	if at := where(stream("")); at != nil {
+		t.Errorf("unasked: timings in events %v", at)
+	}
+	e := stream(`"timings":true,`)
+	if at := where(e); !slices.Equal(at, []int{3}) {
+		t.Errorf("timings in events %v, want the finish", at)
+	} else if g := e[3].Timings; g["predicted_n"] != 3 || g["prompt_n"] != 3 || g["prefill_ms"] <= 0 || g["decode_ms"] <= 0 || g["intake_ms"] <= 0 {
+		t.Errorf("timings %v", g)
+	}
+	if at := where(stream(`"stream_options":{"include_usage":true},`)); !slices.Equal(at, []int{4}) {
+		t.Errorf("timings in events %v, want the usage event", at)
+	}
+	if a := s.post("/v1/completions", strings.Replace(short, "{", `{"timings":true,`, 1)).answer(); a.Timings["decode_ms"] <= 0 {
+		t.Errorf("collected: timings %v", a.Timings)
+	}
+}
+
+func TestShutdownRightAfterTheStartEndsServe(t *testing.T) {
+	for i := range 20 {
+		// The cleanup shuts down what may not have begun to accept.
+		t.Run(fmt.Sprint(i), func(t *testing.T) { startServer(t) })
+	}
+}

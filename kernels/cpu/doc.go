@@ -1,0 +1,46 @@
+// Package cpu carries out the ops of package kernels on the host's cores.
+//
+// Two implementations live here. Oracle (oracle*.go) is what an op means: plain
+// Go, one row after another, sums in float64. Backend is what runs; package
+// kerneltest holds the two against each other.
+//
+// # Levels
+//
+// A level is a kernelSet: avx512vnni, avx2 or generic (plain Go, every CPU). New
+// takes the best that the CPU can run. The two levels of assembly keep the same
+// lanes and make the same operations, so they agree bit for bit with each other
+// but for rows of a length that 16 does not divide. A level for the matrix unit
+// (AMX) would be a kernelSet of its own: its tiles multiply the same bytes.
+//
+// # Rows are independent
+//
+// A token's result is the same bits alone, in a batch of any size and in a chunk
+// of any length, on any number of threads:
+//
+//   - Matrix products (matmul.go): an output is one lane's sum in the order of K.
+//     Neither the height of a panel nor the thread decides about it (format.go,
+//     panel.go).
+//   - Attention (attention.go): a score is one lane's sum in the order of headDim;
+//     the softmax and the sum of values run in the order of positions and rescale
+//     at multiples of 512 positions, counted from the first of the sequence.
+//   - All other ops treat a row by itself (rows.go, rope.go).
+//
+// # Int8
+//
+// Where a weight is quantized, activations are rounded to int8 with one scale for
+// each 32 along K; products are exact integers within a block and are added up in
+// float32 over the blocks. Blocks of small rows keep their precision: scales are
+// per row and block, not per tensor.
+//
+// # Threads
+//
+// pool.go cuts an op into chunks of some 5 µs that threads claim one by one. The
+// step's owner is a compute thread like the others and can finish alone. Workers
+// spin within a step, and stay on a futex between steps (gate_linux.go).
+//
+// # Memory
+//
+// Weights, caches, buffers and scratch lie outside the Go heap. Weights are packed
+// once, to the size they have in the file (weight.go), in large pages
+// (weightmemory.go).
+package cpu
