@@ -188,11 +188,11 @@ func (e *Engine) checkLength(r *Request, n int) (maxTokens int, f *Failure) {
 		return 0, &Failure{Status: 400, Type: "BadRequestError", Param: "prompt", Message: "the prompt is empty: it must hold at least one token"}
 	case n > limit, n == limit && r.MaxTokens != 0:
 		return bad("the prompt has %d tokens; the model's context is %d tokens, which must hold the prompt and the output", n, limit)
-	case r.MaxTokens < 0, r.FitMaxTokens && n+r.MaxTokens > limit:
+	case r.MaxTokens < 0, r.FitMaxTokens && r.MaxTokens > limit-n:
 		return limit - n, nil
-	case n+r.MaxTokens > limit:
-		return bad("the prompt has %d tokens and max_tokens is %d, %d in all; the model's context is %d tokens",
-			n, r.MaxTokens, n+r.MaxTokens, limit)
+	case r.MaxTokens > limit-n: // n + MaxTokens may not fit an int
+		return bad("the prompt has %d tokens and max_tokens is %d; the model's context is %d tokens, which must hold both",
+			n, r.MaxTokens, limit)
 	}
 	return r.MaxTokens, nil
 }
