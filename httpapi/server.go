@@ -10,6 +10,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,13 +66,17 @@ type Config struct {
 
 // Server is an HTTP server for one engine.
 type Server struct {
-	cfg      Config
-	http     *fasthttp.Server
-	watcher  *watcher
-	closing  atomic.Bool // answers carry Connection: close
-	lastRID  atomic.Uint64
-	lastConn atomic.Uint64
-	instance string
+	cfg     Config
+	http    *fasthttp.Server
+	watcher *watcher
+	closing atomic.Bool // answers carry Connection: close
+
+	mu        sync.Mutex
+	down      bool // Shutdown was called
+	listeners []net.Listener
+	lastRID   atomic.Uint64
+	lastConn  atomic.Uint64
+	instance  string
 }
 
 // New returns a server that is not listening yet.
@@ -144,10 +149,21 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 	}
 }
 
-// Serve answers requests until Shutdown.
+// Serve answers requests until Shutdown. After a Shutdown it returns at once.
 func (s *Server) Serve(ln net.Listener) error {
 	prepareListener(ln)
-	return s.http.Serve(&listener{Listener: ln, server: s})
+	s.mu.Lock()
+	down := s.down
+	s.listeners = append(s.listeners, ln)
+	s.mu.Unlock()
+	if down {
+		return ln.Close()
+	}
+	err := s.http.Serve(&listener{Listener: ln, server: s})
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // Closing makes every answer carry Connection: close from now on, so that
@@ -156,7 +172,14 @@ func (s *Server) Closing() { s.closing.Store(true) }
 
 // Shutdown stops listening and waits for open connections, or for ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.down = true
+	listeners := s.listeners
+	s.mu.Unlock()
 	err := s.http.ShutdownWithContext(ctx)
+	for _, ln := range listeners {
+		_ = ln.Close() // fasthttp knows only those whose Serve has got far enough
+	}
 	s.watcher.close()
 	return err
 }

@@ -407,3 +407,28 @@ func goldens(t testing.TB) []golden {
 	}
 	return f.Prompts
 }
+
+func TestShutdownBeforeServeEndsIt(t *testing.T) {
+	s := startServer(t)
+	other, err := New(Config{Engine: s.e, Names: []string{"m"}, OverloadStatus: 503})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- other.Serve(ln) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("Serve after Shutdown: %v", err)
+		}
+	case <-time.After(liveness):
+		t.Error("Serve goes on after Shutdown")
+	}
+}
