@@ -153,15 +153,15 @@ func (a *intakeActor) close(j *intakeJob) *Failure {
 		stop = append(stop, e.eos...)
 	}
 	limits := &sched.Limits{MaxTokens: maxTokens, MinTokens: r.Sampling.MinTokens, Stop: stop}
+	o := r.Sampling
+	o.StopIDs = stop
+	params, err := sampling.New(o, e.model.Config().VocabSize)
+	if err != nil {
+		return &Failure{Status: 400, Type: "BadRequestError", Message: err.Error()}
+	}
 	now := waybill.Now()
 	for i, s := range j.seqs() {
-		o := r.Sampling
-		o.StopIDs = stop
-		o.Seed += uint64(i)
-		p, err := sampling.New(o, e.model.Config().VocabSize)
-		if err != nil {
-			return &Failure{Status: 400, Type: "BadRequestError", Message: err.Error()}
-		}
+		p := params.WithSeed(o.Seed + uint64(i))
 		s.ids, s.hashes, s.limits, s.params = ids, hashes, limits, p
 		s.sampler = sampling.NewState(p, ids)
 		if r.Echo {

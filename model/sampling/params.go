@@ -118,6 +118,14 @@ func New(o Options, vocabSize int) (*Params, error) {
 	return p, nil
 }
 
+// WithSeed returns the same parameters with another seed. It costs a copy, where
+// New checks every allowed id: the 128 outputs of one request differ in no more.
+func (p *Params) WithSeed(seed uint64) *Params {
+	q := *p
+	q.o.Seed = seed
+	return &q
+}
+
 // stopsOnly reports whether no token is allowed but end and stop tokens.
 func (p *Params) stopsOnly() bool {
 	rest := slices.Clone(p.allowed)
