@@ -3,12 +3,14 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"waybill/actors/sched"
 	"waybill/actors/waybill"
 )
 
@@ -47,6 +49,40 @@ func (g *gate) release() {
 	for range 100 {
 		g.open <- struct{}{}
 	}
+}
+
+// offers notes which sequences the plan on offer names. The Scheduler owns plans
+// that were not taken, so it looks on the Scheduler's goroutine.
+type offers struct {
+	mu  sync.Mutex
+	e   *testEngine
+	ids []sched.SeqID
+}
+
+func (o *offers) watch(e *testEngine) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.e = e
+}
+
+func (o *offers) hook(point string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if point != "published" || o.e == nil {
+		return
+	}
+	o.ids = o.ids[:0]
+	if p := o.e.pipe.Load().slot.Load(); p != nil {
+		for i := range p.Rows {
+			o.ids = append(o.ids, p.Rows[i].Seq)
+		}
+	}
+}
+
+func (o *offers) get() []sched.SeqID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.ids)
 }
 
 // longIDs returns n ids of the tiny model's vocabulary.
@@ -95,11 +131,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func abortCase(t *testing.T, stream bool, at waybill.Milestone, steps int) {
 	g := newGate("step")
 	cfg := testConfig()
-	cfg.Fault = g.hook
+	o := &offers{}
+	cfg.Fault = func(p string) { g.hook(p); o.hook(p) }
 	if at == waybill.Queued {
 		cfg.MaxSeqs = 1
 	}
 	e := startEngine(t, cfg)
+	o.watch(e)
 	t.Cleanup(g.release)
 	other := goldens(t)[3]
 	var wg sync.WaitGroup
@@ -147,16 +185,8 @@ func abortCase(t *testing.T, stream bool, at waybill.Milestone, steps int) {
 		t.Errorf("an aborted client got an event: %q", conn.String())
 	}
 	eventually(t, "no plan on offer names the victim", func() bool {
-		p := e.pipe.Load().slot.Load()
-		if p == nil {
-			return false
-		}
-		for i := range p.Rows {
-			if p.Rows[i].Seq == victim.Sequences()[0].ID {
-				return false
-			}
-		}
-		return true
+		offer := o.get()
+		return len(offer) > 0 && !slices.Contains(offer, victim.Sequences()[0].ID)
 	})
 	// After the step that runs now no step may hold the victim: its place is back
 	// at the next StepDone, or at once if it held nothing.
@@ -252,8 +282,9 @@ func TestSlowReaderIsCutOffAndOthersGoOn(t *testing.T) {
 		return nil
 	}}
 	ended := make(chan error, 1)
+	w := e.Submit(slow)
 	go func() {
-		_, err := e.serve(slow, conn)
+		_, err := e.finish(slow, w, conn)
 		ended <- err
 	}()
 	g := goldens(t)[1]

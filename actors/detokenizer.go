@@ -12,7 +12,8 @@ import (
 type detokActor struct {
 	engine *Engine
 	live   map[*Sequence]struct{}
-	text   []byte
+	text   []byte // of the token in hand
+	delta  Delta  // likewise; it escapes to the writer's encoder
 }
 
 // detokState is what the Detokenizer remembers of one sequence.
@@ -77,7 +78,8 @@ func (a *detokActor) token(t *tokenFor, at int64, h *handoff) (handed bool) {
 	if x := t.extras; x != nil {
 		a.extras(s, d, x)
 	}
-	delta := Delta{Index: s.Index, StopID: -1, Bill: s.Bill}
+	delta := &a.delta
+	*delta = Delta{Index: s.Index, StopID: -1, Bill: s.Bill}
 	if t.has {
 		d.out++
 		d.ids = append(d.ids, t.token)
@@ -126,7 +128,7 @@ func (a *detokActor) token(t *tokenFor, at int64, h *handoff) (handed bool) {
 		s.Bill.OutputTokens.Store(int64(d.out))
 		return false
 	}
-	handed = a.send(s, d, &delta, text, h)
+	handed = a.send(s, d, delta, text, h)
 	if delta.Finish != waybill.Running {
 		s.delivered.Store(true)
 		if matched && t.finish == sched.NotFinished {

@@ -147,7 +147,11 @@ func (e *testEngine) request(ids []int32, maxTokens int) *Request {
 
 // serve runs a request to its end and returns its tokens.
 func (e *testEngine) serve(r *Request, c *testConn) ([]int32, error) {
-	w := e.Submit(r)
+	return e.finish(r, e.Submit(r), c)
+}
+
+// finish reads a submitted request's answer to its end.
+func (e *testEngine) finish(r *Request, w *Writer, c *testConn) ([]int32, error) {
 	defer r.ResponseDone(e.Engine)
 	if err := w.First(); err != nil {
 		return nil, err

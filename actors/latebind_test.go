@@ -31,21 +31,21 @@ func hold(t *testing.T, e *testEngine, g *gate, wg *sync.WaitGroup, n int) *Requ
 func TestNewcomerJoinsTheStepAfterTheOneThatRuns(t *testing.T) {
 	g := newGate("step")
 	cfg := testConfig()
-	cfg.Fault = g.hook
+	o := &offers{}
+	cfg.Fault = func(p string) { g.hook(p); o.hook(p) }
 	e := startEngine(t, cfg)
+	o.watch(e)
 	var wg sync.WaitGroup
 	hold(t, e, g, &wg, 3)
 	// A step runs and stands still. A newcomer arrives and is prepared meanwhile.
 	late := e.request(longIDs(8), 4)
+	w := e.Submit(late)
 	wg.Go(func() {
-		if _, err := e.serve(late, &testConn{}); err != nil {
+		if _, err := e.finish(late, w, &testConn{}); err != nil {
 			t.Errorf("newcomer: %v", err)
 		}
 	})
-	eventually(t, "the newcomer is in the plan on offer", func() bool {
-		p := e.pipe.Load().slot.Load()
-		return p != nil && len(p.Rows) == 2
-	})
+	eventually(t, "the newcomer is in the plan on offer", func() bool { return len(o.get()) == 2 })
 	if at := late.Sequences()[0].Bill.At(waybill.Scheduled); at != 0 {
 		t.Fatal("the newcomer was scheduled although no step was launched")
 	}
@@ -68,8 +68,10 @@ func TestAdmitBehindAStepDoneIsNotAStepLate(t *testing.T) {
 	g := newGate("step")
 	s := newGate("scheduler")
 	cfg := testConfig()
-	cfg.Fault = func(p string) { g.hook(p); s.hook(p) }
+	o := &offers{}
+	cfg.Fault = func(p string) { g.hook(p); s.hook(p); o.hook(p) }
 	e := startEngine(t, cfg)
+	o.watch(e)
 	var wg sync.WaitGroup
 	hold(t, e, g, &wg, 2)
 	s.held.Store(true)
@@ -79,16 +81,16 @@ func TestAdmitBehindAStepDoneIsNotAStepLate(t *testing.T) {
 	g.open <- struct{}{} // the step ends while the Scheduler stands still
 	eventually(t, "StepDone is posted", func() bool { return e.pipe.Load().sched.Depth() >= 1 })
 	late := e.request(longIDs(8), 4)
+	w := e.Submit(late)
 	wg.Go(func() {
-		if _, err := e.serve(late, &testConn{}); err != nil {
+		if _, err := e.finish(late, w, &testConn{}); err != nil {
 			t.Errorf("newcomer: %v", err)
 		}
 	})
 	eventually(t, "Admit is posted", func() bool { return e.pipe.Load().sched.Depth() >= 2 })
 	s.release()
 	eventually(t, "the newcomer is on offer before another step ends", func() bool {
-		p := e.pipe.Load().slot.Load()
-		return p != nil && len(p.Rows) == 2 || late.Sequences()[0].Bill.At(waybill.Scheduled) != 0
+		return len(o.get()) == 2 || late.Sequences()[0].Bill.At(waybill.Scheduled) != 0
 	})
 	g.release()
 	wg.Wait()

@@ -204,10 +204,13 @@ func (a *schedulerActor) publish() {
 		if offered != nil && old == nil {
 			// GPU-step took what was on offer: it runs, or is void. The new plan
 			// follows the wrong step; the news is on its way.
-			a.pipe.slot.CompareAndSwap(plan, nil)
+			if a.pipe.slot.CompareAndSwap(plan, nil) {
+				a.core.Discard(plan)
+			}
 			return
 		}
 		a.core.Publish(plan)
+		a.engine.fault("published")
 		if plan != nil {
 			if a.parked {
 				a.pipe.gpu.Tell(wake{})

@@ -21,7 +21,7 @@ const root = ".."
 // docs/ARCHITECTURE.md. A folder stands for all below it, the longest one wins.
 var layers = map[string][]string{
 	"cmd/waybill":        {"httpapi", "actors", "model", "kernels", "cmd/bench", "cmd/ttft"},
-	"cmd/bench":          {"actors/waybill", "cmd/ttft/exposition"}, // clients: the ledger's names, nothing of the engine
+	"cmd/bench":          {"actors/waybill", "cmd/ttft/exposition", "cmd/ttft/dump"}, // clients: the ledger's names, nothing of the engine
 	"cmd/ttft":           {"actors/waybill"},
 	"httpapi":            {"actors"},
 	"actors":             {"actors/sched", "actors/waybill", "actors/mailbox", "model", "kernels"},

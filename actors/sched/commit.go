@@ -57,6 +57,7 @@ func (c *Core) Done(step StepID, results []Result, elapsed time.Duration, outs [
 	}
 	c.cost.learn(l, elapsed)
 	c.inFlight = nil
+	c.Discard(plan)
 	c.sweep()
 	return outs, nil
 }
@@ -184,6 +185,7 @@ func (c *Core) Bound(step StepID, version uint64) (done Commit, err error) {
 func (c *Core) Void(version uint64) {
 	c.note(Event{Op: "void", Version: version})
 	if c.proposed != nil && c.proposed.Version == version {
+		c.Discard(c.proposed)
 		c.proposed = nil
 		c.sweep()
 	}

@@ -51,6 +51,9 @@ const (
 	// minPrefill is the number of prompt tokens that a step takes whatever the
 	// cost model says, so that prefill always advances.
 	minPrefill = 8
+	// maxSpare is the number of plans kept for reuse: one runs, one is on offer,
+	// one is in the making.
+	maxSpare = 3
 )
 
 // Sequence is what Admit brings.
@@ -140,6 +143,7 @@ type Core struct {
 	stats    Stats
 	released []SeqID
 	record   func(Event) // nil: nobody listens
+	spare    []*Plan     // for Next; nobody else holds them
 }
 
 // group is a set of siblings that share a prompt.
@@ -272,6 +276,30 @@ func (c *Core) sweep() {
 	}
 	clear(c.dying[len(kept):])
 	c.dying = kept
+}
+
+// Discard gives a plan back that was never on offer. Nobody may hold it.
+func (c *Core) Discard(p *Plan) {
+	if p != nil && len(c.spare) < maxSpare {
+		c.spare = append(c.spare, p)
+	}
+}
+
+// newPlan returns an empty plan.
+func (c *Core) newPlan() *Plan {
+	n := len(c.spare)
+	if n == 0 {
+		c.spare = append(c.spare, new(Plan))
+		n = 1
+	}
+	p := c.spare[n-1]
+	c.spare = c.spare[:n-1]
+	clear(p.Rows)
+	*p = Plan{
+		Epoch: c.cfg.Epoch, Version: c.version, After: c.lastStep,
+		Rows: p.Rows[:0], admits: p.admits[:0], preempts: p.preempts[:0], bypassed: p.bypassed[:0],
+	}
+	return p
 }
 
 // Released returns the sequences whose entry and blocks are gone since the last

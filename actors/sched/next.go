@@ -28,17 +28,19 @@ type planner struct {
 }
 
 // Next proposes the step that follows the running one (or the last one), or nil
-// if there is nothing to do. It commits nothing.
+// if there is nothing to do. It commits nothing. The plan must not be changed; it
+// is the caller's until the core is told what became of it (Publish of another
+// one, Void, Done of its step, Discard).
 func (c *Core) Next() *Plan {
 	c.version++
 	p := planner{
-		Core: c, plan: &Plan{Epoch: c.cfg.Epoch, Version: c.version, After: c.lastStep},
+		Core: c, plan: c.newPlan(),
 		cursor: c.pool.head, avail: c.pool.free, slots: c.cfg.MaxSeqs - len(c.running),
 	}
-	p.plan.Rows = make([]Row, 0, len(c.running)+1)
 	p.decodes()
 	p.prefills()
 	if len(p.plan.Rows) == 0 {
+		c.Discard(p.plan)
 		p.plan = nil
 	}
 	if c.record != nil {
@@ -48,13 +50,16 @@ func (c *Core) Next() *Plan {
 }
 
 // Publish says that p (nil: nothing) is on offer and that what was on offer
-// before was not taken.
+// before was not taken: that plan is reused, nobody may hold it.
 func (c *Core) Publish(p *Plan) {
 	e := Event{Op: "publish"}
 	if p != nil {
 		e.Version = p.Version
 	}
 	c.note(e)
+	if c.proposed != p {
+		c.Discard(c.proposed)
+	}
 	c.proposed = p
 	if p != nil {
 		for i := range p.Rows {

@@ -75,7 +75,8 @@ type Row struct {
 	Params any
 }
 
-// Plan is one step, proposed. It is immutable once Next has returned it.
+// Plan is one step, proposed. It is immutable from Next until the core takes it
+// back.
 type Plan struct {
 	// Epoch is the pipeline's incarnation, Version counts proposals.
 	Epoch, Version uint64

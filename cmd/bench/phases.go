@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"waybill/actors/waybill"
@@ -28,7 +29,7 @@ type phaseWatch struct {
 
 // scrape returns the server's metrics, or nil if it has none.
 func (o *Options) scrape(ctx context.Context) *exposition.Snapshot {
-	s, err := exposition.Fetch(ctx, o.BaseURL, o.headers())
+	s, err := exposition.Fetch(ctx, strings.TrimSuffix(o.BaseURL, "/")+"/metrics", o.headers())
 	if err != nil {
 		return nil
 	}

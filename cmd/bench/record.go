@@ -32,6 +32,8 @@ type Record struct {
 
 	done  bool // [DONE] was seen
 	hasIn bool
+	// onEvent, if set, is told of each event with choices as it arrives.
+	onEvent func(at time.Time)
 }
 
 // TTFT is the time to first text from sending.
@@ -110,6 +112,9 @@ func (r *Record) event(at time.Time, data []byte) error {
 	}
 	r.LastEvent = at
 	r.Text += text
+	if r.onEvent != nil {
+		r.onEvent(at)
+	}
 	return nil
 }
 

@@ -70,7 +70,8 @@ func (o *Options) prepare(ctx context.Context, c *client) error {
 // waitReady waits until the server answers /v1/models.
 func (o *Options) waitReady(ctx context.Context, c *client) error {
 	const interval = 200 * time.Millisecond
-	for deadline := time.Now().Add(o.ReadyCheckTimeout); o.ReadyCheckTimeout > 0; {
+	deadline := time.Now().Add(o.ReadyCheckTimeout)
+	for told := false; o.ReadyCheckTimeout > 0; {
 		status, _, err := c.call(ctx, http.MethodGet, "/v1/models", nil)
 		if err == nil && status < http.StatusInternalServerError {
 			return nil
@@ -80,6 +81,10 @@ func (o *Options) waitReady(ctx context.Context, c *client) error {
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return fmt.Errorf("bench: %s is not ready after %v: %w", o.BaseURL, o.ReadyCheckTimeout, err)
+		}
+		if !told {
+			fmt.Fprintf(o.out(), "waiting up to %v for the server: %v\n", o.ReadyCheckTimeout, err)
+			told = true
 		}
 		time.Sleep(interval)
 	}

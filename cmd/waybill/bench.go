@@ -73,6 +73,14 @@ type benchCmd struct {
 	ResultDir         string   `default:"." help:"Folder of results."`
 	ResultFilename    string   `help:"Default: from label, rate, concurrency, model and date."`
 	Plot              string   `help:"SVG file: TTFT by concurrency, stacked by phase if the server is a waybill."`
+
+	Probe          string `enum:",phase" default:"" help:"phase: inject single requests between decoding streams and report how long they wait, by phase of the step."`
+	ProbeStreams   int    `default:"4" help:"--probe: streams that decode."`
+	ProbeCount     int    `default:"500" help:"--probe: requests injected."`
+	ProbeIdle      int    `default:"200" help:"--probe: requests to the idle server before."`
+	ProbeInputLen  int    `default:"16" help:"--probe: prompt tokens of a probe."`
+	ProbeStreamLen int    `default:"1024" help:"--probe: tokens of a stream before it starts again."`
+	DumpFile       string `help:"--probe: stderr of a waybill started with VT_TTFT_DUMP=1."`
 }
 
 // Run measures a server.
@@ -105,6 +113,11 @@ func (c *benchCmd) options() (bench.Options, error) {
 	}
 	if f, err := os.Stderr.Stat(); err == nil && f.Mode()&os.ModeCharDevice != 0 {
 		o.Progress = os.Stderr
+	}
+	if c.Probe == "phase" {
+		o.Probe = &bench.Probe{
+			Streams: c.ProbeStreams, Count: c.ProbeCount, Idle: c.ProbeIdle, InputLen: c.ProbeInputLen, StreamLen: c.ProbeStreamLen, DumpFile: c.DumpFile,
+		}
 	}
 	if o.BaseURL == "" {
 		o.BaseURL = "http://" + net.JoinHostPort(c.Host, strconv.Itoa(c.Port))

@@ -18,6 +18,7 @@ var version = "dev"
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Serve a model over HTTP."`
 	Bench   benchCmd   `cmd:"" help:"Measure a server: load generator with the arguments and results of vllm bench serve."`
+	TTFT    ttftCmd    `cmd:"" name:"ttft" help:"Say where the time to first token went."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -48,7 +49,7 @@ func main() {
 		kong.DefaultEnvars("WAYBILL"),
 	)
 	if err := k.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "waybill:", err)
+		lastWords(err)
 		status := 1
 		var e exitError
 		if errors.As(err, &e) {

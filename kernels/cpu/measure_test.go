@@ -1,7 +1,6 @@
 package cpu_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ func BenchmarkOps(b *testing.B) {
 			}
 			defer be.Close()
 			y := kerneltest.Yardstick{BytesPerSecond: copyRate(), OpsPerSecond: be.PeakOps()}
-			b.Log(fmt.Sprintf("yardsticks: copy %.1f GB/s, matrix kernel in cache %.0f GFLOP/s", y.BytesPerSecond/1e9, y.OpsPerSecond/1e9))
+			b.Logf("yardsticks: copy %.1f GB/s, matrix kernel in cache %.0f GFLOP/s", y.BytesPerSecond/1e9, y.OpsPerSecond/1e9)
 			kerneltest.Measure(b, be, y)
 		})
 	}

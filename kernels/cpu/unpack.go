@@ -7,11 +7,9 @@ import (
 	"waybill/kernels/quant"
 )
 
-// unpacked is one tile with a byte for each quant and scales in float32: what
-// the matrix kernels read. Symmetric quants are the signed ones plus 128.
+// unpacked is one tile's scales in float32: what the matrix kernels read beside
+// its quants.
 type unpacked struct {
-	// quants is [blocks][8][16][4] bytes.
-	quants []byte
 	// scales is [blocks][16], or [blocks][2][16] for formats with a scale for
 	// every 16 elements.
 	scales []float32

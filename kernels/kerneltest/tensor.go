@@ -69,15 +69,6 @@ func magnitudes(h kernels.HostTensor) []float32 {
 	return m
 }
 
-// f32Tensor returns a tensor of float32 values.
-func f32Tensor(name string, rows, cols int, values []float32) kernels.HostTensor {
-	data := make([]byte, 4*len(values))
-	for i, v := range values {
-		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
-	}
-	return kernels.HostTensor{Name: name, DType: kernels.F32, Rows: rows, Cols: cols, Data: data}
-}
-
 // pack packs parts in both backends.
 func (b *bench) pack(parts ...kernels.HostTensor) (under, oracle kernels.Weight) {
 	b.t.Helper()
