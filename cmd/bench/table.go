@@ -43,6 +43,8 @@ func (o *Options) table(w io.Writer, s *Summary) {
 	if s.Completed == 0 {
 		return
 	}
+	// Percentiles of failed requests do not exist: with none completed there is no
+	// table at all.
 	head := []string{"mean", "median", "std"}
 	for _, p := range o.MetricPercentiles {
 		head = append(head, "p"+strconv.FormatFloat(p, 'f', -1, 64))
