@@ -41,10 +41,8 @@ func (o *Options) table(w io.Writer, s *Summary) {
 		line("note", "%d answers without text: their TTFT ends at the first event", s.NoText)
 	}
 	if s.Completed == 0 {
-		return
+		return // zeros would look like a very fast server
 	}
-	// Percentiles of failed requests do not exist: with none completed there is no
-	// table at all.
 	head := []string{"mean", "median", "std"}
 	for _, p := range o.MetricPercentiles {
 		head = append(head, "p"+strconv.FormatFloat(p, 'f', -1, 64))
