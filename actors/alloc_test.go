@@ -6,6 +6,9 @@ import (
 )
 
 func TestDecodeAllocationsPerToken(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates for itself; the plain run counts")
+	}
 	e := startEngine(t, testConfig())
 	const n = 700
 	var before, after runtime.MemStats

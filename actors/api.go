@@ -30,6 +30,9 @@ func (e *Engine) Received(n int) { e.metrics.received.Add(int64(n)) }
 // Invalid counts n sequences of a request that is wrong.
 func (e *Engine) Invalid(n int) { e.metrics.invalid.Add(int64(n)) }
 
+// Unreadable counts a request that could not be read to its end.
+func (e *Engine) Unreadable() { e.metrics.unreadable.Add(1) }
+
 // Reserve takes places for n sequences whose prompts have about tokens tokens,
 // or refuses at once: ErrOverloaded, ErrDraining. Any goroutine.
 func (e *Engine) Reserve(n, tokens int) (*Places, error) {

@@ -188,12 +188,12 @@ func (a *gpuStepActor) run() {
 			a.launchAfter(m.endedAt, 0)
 		}
 	}
-	bound := m.bound != 0
-	a.pipe.sched.TellFirst(m)
+	bound, ended := m.bound != 0, m.endedAt
+	a.pipe.sched.TellFirst(m) // m is the Scheduler's now
 	if bound && a.cpu {
 		posted := waybill.Now()
 		h.wait(a.patience)
-		a.launchAfter(m.endedAt, waybill.Now()-posted)
+		a.launchAfter(ended, waybill.Now()-posted)
 	}
 }
 

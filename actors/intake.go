@@ -153,15 +153,15 @@ func (a *intakeActor) close(j *intakeJob) *Failure {
 		stop = append(stop, e.eos...)
 	}
 	limits := &sched.Limits{MaxTokens: maxTokens, MinTokens: r.Sampling.MinTokens, Stop: stop}
+	o := r.Sampling
+	o.StopIDs = stop
+	params, err := sampling.New(o, e.model.Config().VocabSize)
+	if err != nil {
+		return &Failure{Status: 400, Type: "BadRequestError", Message: err.Error()}
+	}
 	now := waybill.Now()
 	for i, s := range j.seqs() {
-		o := r.Sampling
-		o.StopIDs = stop
-		o.Seed += uint64(i)
-		p, err := sampling.New(o, e.model.Config().VocabSize)
-		if err != nil {
-			return &Failure{Status: 400, Type: "BadRequestError", Message: err.Error()}
-		}
+		p := params.WithSeed(o.Seed + uint64(i))
 		s.ids, s.hashes, s.limits, s.params = ids, hashes, limits, p
 		s.sampler = sampling.NewState(p, ids)
 		if r.Echo {
@@ -188,11 +188,11 @@ func (e *Engine) checkLength(r *Request, n int) (maxTokens int, f *Failure) {
 		return 0, &Failure{Status: 400, Type: "BadRequestError", Param: "prompt", Message: "the prompt is empty: it must hold at least one token"}
 	case n > limit, n == limit && r.MaxTokens != 0:
 		return bad("the prompt has %d tokens; the model's context is %d tokens, which must hold the prompt and the output", n, limit)
-	case r.MaxTokens < 0, r.FitMaxTokens && n+r.MaxTokens > limit:
+	case r.MaxTokens < 0, r.FitMaxTokens && r.MaxTokens > limit-n:
 		return limit - n, nil
-	case n+r.MaxTokens > limit:
-		return bad("the prompt has %d tokens and max_tokens is %d, %d in all; the model's context is %d tokens",
-			n, r.MaxTokens, n+r.MaxTokens, limit)
+	case r.MaxTokens > limit-n: // n + MaxTokens may not fit an int
+		return bad("the prompt has %d tokens and max_tokens is %d; the model's context is %d tokens, which must hold both",
+			n, r.MaxTokens, limit)
 	}
 	return r.MaxTokens, nil
 }

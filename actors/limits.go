@@ -20,6 +20,9 @@ const (
 	// queuedLines bounds dump and log lines that wait for a slow stderr. More are
 	// dropped and counted.
 	queuedLines = 1024
+	// linePatience is how long the end of the process waits for those lines: a
+	// pipe with a living reader takes them all in milliseconds.
+	linePatience = time.Second
 	// writerLimit bounds the bytes of one response that wait for its client. At
 	// 256 KiB a reader may be thousands of tokens behind before it is cut off.
 	writerLimit = 256 << 10

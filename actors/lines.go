@@ -3,6 +3,7 @@ package actors
 import (
 	"io"
 	"sync/atomic"
+	"time"
 )
 
 // LineWriter hands whole lines to a slow writer, such as a stderr that is piped
@@ -42,9 +43,15 @@ func (d *LineWriter) Write(p []byte) (int, error) {
 // Dropped returns how many lines were lost.
 func (d *LineWriter) Dropped() int64 { return d.dropped.Load() }
 
-// Close writes what is queued and ends the goroutine.
+// Close writes what is queued and ends the goroutine. A writer that stands still
+// is left behind after linePatience: it must not keep the process from ending.
 func (d *LineWriter) Close() error {
 	close(d.lines)
-	<-d.done
+	t := time.NewTimer(linePatience)
+	defer t.Stop()
+	select {
+	case <-d.done:
+	case <-t.C:
+	}
 	return nil
 }

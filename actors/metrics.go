@@ -60,7 +60,7 @@ type engineMetrics struct {
 	generated, preemptions, prefixQueries, prefixHits atomic.Int64
 	running, waiting, kvUsed, kvTotal                 atomic.Int64
 	ledgerDropped, rebuilds                           atomic.Int64
-	received, invalid, refused, admitted              atomic.Int64
+	received, invalid, unreadable, refused, admitted  atomic.Int64
 }
 
 // maker registers series with the labels that all of them carry.
@@ -152,6 +152,7 @@ func (m *engineMetrics) registerTokens(k maker, maxLen int) {
 	k.total("vllm:prefix_cache_hits_total", "Prompt tokens found there.", &m.prefixHits)
 	k.total("waybill:requests_received_total", "Sequences asked for by complete requests.", &m.received)
 	k.total("waybill:requests_invalid_total", "Sequences of requests answered with a 4xx for what they say.", &m.invalid)
+	k.total("waybill:requests_unreadable_total", "Requests cut off, too large, too slow or malformed before they could be decoded.", &m.unreadable)
 	k.total("waybill:requests_refused_total", "Sequences refused because the server was full or draining.", &m.refused)
 	k.total("waybill:requests_admitted_total", "Sequences accepted.", &m.admitted)
 }

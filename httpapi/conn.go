@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -133,14 +132,6 @@ func (c *conn) finish() {
 type listener struct {
 	net.Listener
 	server *Server
-	once   sync.Once
-	err    error
-}
-
-// Close closes the listener once, whoever asks first.
-func (l *listener) Close() error {
-	l.once.Do(func() { l.err = l.Listener.Close() })
-	return l.err
 }
 
 // Accept returns the next connection, watched for hang-ups.

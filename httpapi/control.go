@@ -127,7 +127,7 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 func (s *Server) handleDetokenize(ctx *fasthttp.RequestCtx) {
 	var b struct {
 		Model  *string `json:"model"`
-		Tokens []int32 `json:"tokens"`
+		Tokens idList  `json:"tokens"`
 	}
 	err := decodeJSON(ctx.PostBody(), &b)
 	if err == nil {

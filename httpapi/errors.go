@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
 
@@ -47,9 +48,25 @@ type errorObject struct {
 	Code    any     `json:"code"`
 }
 
+// maxErrorChars bounds a message, which may quote what the client sent: a wrong
+// number of a megabyte is not worth sending back.
+const maxErrorChars = 1024
+
+// clip shortens a message to maxErrorChars bytes, at a character's border.
+func clip(message string) string {
+	if len(message) <= maxErrorChars {
+		return message
+	}
+	n := maxErrorChars
+	for n > 0 && !utf8.RuneStart(message[n]) {
+		n--
+	}
+	return message[:n] + "…"
+}
+
 // bodyOf returns the JSON of an error.
 func bodyOf(e *apiError) []byte {
-	o := errorObject{Message: e.message, Type: errorTypes[e.status], Code: e.status}
+	o := errorObject{Message: clip(e.message), Type: errorTypes[e.status], Code: e.status}
 	if o.Type == "" {
 		o.Type = http.StatusText(e.status)
 	}

@@ -112,6 +112,9 @@ func (b *commonBody) sampling(o actors.SamplingOptions, vocab int) (actors.Sampl
 		if len(b.AllowedTokenIDs) == 0 {
 			return o, badField("allowed_token_ids", "allowed_token_ids is empty: no token could be chosen")
 		}
+		if n := len(b.AllowedTokenIDs); n > vocab {
+			return o, badField("allowed_token_ids", "allowed_token_ids has %d ids; the vocabulary has %d", n, vocab)
+		}
 		if err := checkIDs("allowed_token_ids", b.AllowedTokenIDs, vocab); err != nil {
 			return o, err
 		}

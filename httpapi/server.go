@@ -66,17 +66,17 @@ type Config struct {
 
 // Server is an HTTP server for one engine.
 type Server struct {
-	cfg      Config
-	http     *fasthttp.Server
-	watcher  *watcher
-	closing  atomic.Bool // answers carry Connection: close
-	lastRID  atomic.Uint64
-	lastConn atomic.Uint64
-	instance string
+	cfg     Config
+	http    *fasthttp.Server
+	watcher *watcher
+	closing atomic.Bool // answers carry Connection: close
 
 	mu        sync.Mutex
-	listeners []*listener
-	stopped   bool
+	down      bool // Shutdown was called
+	listeners []net.Listener
+	lastRID   atomic.Uint64
+	lastConn  atomic.Uint64
+	instance  string
 }
 
 // New returns a server that is not listening yet.
@@ -149,18 +149,21 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 	}
 }
 
-// Serve answers requests until Shutdown.
+// Serve answers requests until Shutdown. After a Shutdown it returns at once.
 func (s *Server) Serve(ln net.Listener) error {
 	prepareListener(ln)
-	l := &listener{Listener: ln, server: s}
 	s.mu.Lock()
-	s.listeners = append(s.listeners, l)
-	stopped := s.stopped
+	down := s.down
+	s.listeners = append(s.listeners, ln)
 	s.mu.Unlock()
-	if stopped {
-		return l.Close()
+	if down {
+		return ln.Close()
 	}
-	return s.http.Serve(l)
+	err := s.http.Serve(&listener{Listener: ln, server: s})
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // Closing makes every answer carry Connection: close from now on, so that
@@ -169,17 +172,16 @@ func (s *Server) Closing() { s.closing.Store(true) }
 
 // Shutdown stops listening and waits for open connections, or for ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
-	// fasthttp overlooks a listener that it was given a moment ago.
 	s.mu.Lock()
-	s.stopped = true
-	var errs []error
-	for _, l := range s.listeners {
-		errs = append(errs, l.Close())
-	}
+	s.down = true
+	listeners := s.listeners
 	s.mu.Unlock()
-	errs = append(errs, s.http.ShutdownWithContext(ctx))
+	err := s.http.ShutdownWithContext(ctx)
+	for _, ln := range listeners {
+		_ = ln.Close() // fasthttp knows only those whose Serve has got far enough
+	}
 	s.watcher.close()
-	return errors.Join(errs...)
+	return err
 }
 
 // guard recovers panics of handlers: fasthttp has none, and one would end the
@@ -235,7 +237,9 @@ func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	}
 	if c, ok := ctx.Conn().(*conn); ok && c.requests == 0 {
 		_ = c.Conn.Close() // it never sent a byte: nobody waits for an answer
+		return
 	}
+	s.cfg.Engine.Unreadable()
 	s.writeError(ctx, e)
 	ctx.SetConnectionClose()
 }

@@ -46,6 +46,9 @@ func (tinyChat) Render(raw json.RawMessage, o ChatOptions) (string, []actors.Spa
 		if m.Role == "refuse" {
 			return "", nil, fmt.Errorf("the role %q has no place in this template", m.Role)
 		}
+		if m.Role == "panic" {
+			panic("a template fails")
+		}
 		var text string
 		if json.Unmarshal(m.Content, &text) != nil {
 			var parts []struct{ Text string }

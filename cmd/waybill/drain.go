@@ -15,6 +15,23 @@ import (
 // cutPatience is how long cut requests have to take their error event.
 const cutPatience = 2 * time.Second
 
+// lastWordsPatience bounds the last line's way to stderr.
+const lastWordsPatience = 200 * time.Millisecond
+
+// lastWords prints why the process ends. A stderr that nobody reads may hold the
+// line, but not the end.
+func lastWords(v any) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fmt.Fprintln(os.Stderr, "waybill:", v)
+	}()
+	select {
+	case <-done:
+	case <-time.After(lastWordsPatience):
+	}
+}
+
 // serveUntilSignal serves until SIGTERM or SIGINT, then drains. A second signal
 // ends the process at once.
 func (c *serveCmd) serveUntilSignal(srv *httpapi.Server, ln net.Listener, s *served) error {
@@ -32,7 +49,7 @@ func (c *serveCmd) serveUntilSignal(srv *httpapi.Server, ln net.Listener, s *ser
 	}
 	go func() {
 		<-signals
-		fmt.Fprintln(os.Stderr, "waybill: second signal, exiting at once")
+		lastWords("second signal, exiting at once")
 		os.Exit(1)
 	}()
 	c.drain(srv, s)

@@ -86,7 +86,8 @@ func (c *serveCmd) load() (*served, error) {
 	cfg.ModelName = s.names[0]
 	cfg.OnFatal = func(err error) { s.fatal <- err }
 	cfg.OnReport = func(f mailbox.Failure) {
-		fmt.Fprintf(os.Stderr, "waybill: actor %s failed: %v\n%s\n", f.Actor, f.Reason, f.Stack)
+		// Not straight to stderr: the repair must not wait for whoever reads it.
+		fmt.Fprintf(s.lines, "waybill: actor %s failed: %v\n%s\n", f.Actor, f.Reason, f.Stack)
 	}
 	if s.observers, err = c.observe(&cfg, dump); err != nil {
 		return nil, err

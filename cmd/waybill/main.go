@@ -49,7 +49,7 @@ func main() {
 		kong.DefaultEnvars("WAYBILL"),
 	)
 	if err := k.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "waybill:", err)
+		lastWords(err)
 		status := 1
 		var e exitError
 		if errors.As(err, &e) {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"waybill/httpapi"
@@ -50,6 +52,9 @@ func (c *serveCmd) Run() error {
 	if c.Device == "cuda" {
 		return exitError{2, errors.New("--device cuda: this binary was built without CUDA; use --device cpu")}
 	}
+	// Without this the end of whoever reads stderr, such as a log collector, ends
+	// the server with it; with it a line is lost and counted.
+	signal.Ignore(syscall.SIGPIPE)
 	s, err := c.load()
 	if err != nil {
 		return exitError{2, err}

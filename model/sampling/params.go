@@ -111,8 +111,28 @@ func New(o Options, vocabSize int) (*Params, error) {
 		for _, id := range o.AllowedIDs {
 			p.allowed[id/64] |= 1 << (id % 64)
 		}
+		if o.MinTokens > 0 && p.stopsOnly() {
+			return nil, fmt.Errorf("sampling: %w: allowed_token_ids holds only end and stop tokens, which min_tokens bans", ErrInvalid)
+		}
 	}
 	return p, nil
+}
+
+// WithSeed returns the same parameters with another seed. It costs a copy, where
+// New checks every allowed id: the 128 outputs of one request differ in no more.
+func (p *Params) WithSeed(seed uint64) *Params {
+	q := *p
+	q.o.Seed = seed
+	return &q
+}
+
+// stopsOnly reports whether no token is allowed but end and stop tokens.
+func (p *Params) stopsOnly() bool {
+	rest := slices.Clone(p.allowed)
+	for _, id := range p.o.StopIDs {
+		rest[id/64] &^= 1 << (id % 64)
+	}
+	return !slices.ContainsFunc(rest, func(w uint64) bool { return w != 0 })
 }
 
 // Greedy tells whether the best token is taken.

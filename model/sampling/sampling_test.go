@@ -503,6 +503,7 @@ func TestWrongParametersAreNamed(t *testing.T) {
 		"stop_token_ids names":       func(o *Options) { o.StopIDs = []int32{-1} },
 		"allowed_token_ids is empty": func(o *Options) { o.AllowedIDs = []int32{} },
 		"allowed_token_ids names":    func(o *Options) { o.AllowedIDs = []int32{9} },
+		"which min_tokens bans":      func(o *Options) { o.AllowedIDs, o.StopIDs, o.MinTokens = []int32{2, 5, 2}, []int32{5, 1, 2}, 1 },
 	}
 	for want, edit := range cases {
 		_, err := New(options(edit), 9)
@@ -510,6 +511,10 @@ func TestWrongParametersAreNamed(t *testing.T) {
 			t.Errorf("got %v, want ErrInvalid with %q", err, want)
 		}
 	}
+	// Not wrong: a stop token may be the only one where nothing bans it, and one
+	// other is enough.
+	params(t, 9, func(o *Options) { o.AllowedIDs, o.StopIDs = []int32{2}, []int32{2} })
+	params(t, 9, func(o *Options) { o.AllowedIDs, o.StopIDs, o.MinTokens = []int32{2, 8}, []int32{2}, 1 })
 	for _, k := range []int{-1, 0, 9, 100} {
 		if p := params(t, 9, func(o *Options) { o.TopK = k }); p.filtered() {
 			t.Errorf("top_k %d cuts off something", k)

@@ -1,27 +1,30 @@
 #!/usr/bin/env bash
-# Starts a server of its own and runs run.sh against it.
+# Starts a server on a free port, runs run.sh against it, and ends it.
 #
-#   with-server.sh WAYBILL MODEL     program and model file
+#   with-server.sh BINARY MODEL
+#
+# Exit status: that of run.sh, or 2 if the server does not start.
 set -euo pipefail
 
-waybill=${1:?usage: with-server.sh WAYBILL MODEL}
-model=${2:?usage: with-server.sh WAYBILL MODEL}
+binary=${1:?usage: with-server.sh BINARY MODEL}
+model=${2:?usage: with-server.sh BINARY MODEL}
 here=$(cd "$(dirname "$0")" && pwd)
 log=$(mktemp)
 
-"$waybill" serve "$model" --port 0 --log-format none 2>"$log" &
+"$binary" serve "$model" --port 0 --max-model-len 4096 --drain-grace 0s >"$log" 2>&1 &
 server=$!
-trap 'kill $server 2>/dev/null; wait $server 2>/dev/null; rm -f "$log"' EXIT
+trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -f "$log"' EXIT
 
+base=
 for _ in $(seq 600); do
-	base=$(sed -n 's/^ready: .*\(http:.*\)$/\1/p' "$log")
+	base=$(sed -n 's|^ready: .*\(http://[^ ]*\)$|\1|p' "$log")
 	[ -n "$base" ] && break
-	kill -0 $server 2>/dev/null || break
+	kill -0 "$server" 2>/dev/null || break
 	sleep 0.1
 done
-if [ -z "${base:-}" ]; then
-	echo "with-server.sh: the server did not become ready:" >&2
+if [ -z "$base" ]; then
+	echo 'with-server.sh: the server did not start:' >&2
 	cat "$log" >&2
-	exit 1
+	exit 2
 fi
 "$here/run.sh" "$base"

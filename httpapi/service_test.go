@@ -1,0 +1,255 @@
+package httpapi
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestClosingServerSendsConnectionClose(t *testing.T) {
+	s := startServer(t)
+	c := s.dial()
+	c.send(request("POST", "/v1/completions", short))
+	if r := c.must(); r.header["connection"] != "" {
+		t.Errorf("Connection: %s before closing", r.header["connection"])
+	}
+	s.Closing()
+	s.get("/ready").failure(503)
+	if r := s.get("/health"); r.status != 200 {
+		t.Errorf("/health while closing: %d", r.status)
+	}
+	c.send(request("POST", "/v1/completions", short))
+	r := c.must()
+	if r.answer(); r.header["connection"] != "close" {
+		t.Errorf("Connection: %q while closing, want close", r.header["connection"])
+	}
+	if _, err := c.r.ReadByte(); err != io.EOF {
+		t.Errorf("after Connection: close: %v", err)
+	}
+	if r := s.post("/v1/completions", strings.Replace(short, "{", `{"stream":true,`, 1)); r.header["connection"] != "close" {
+		t.Errorf("stream while closing: Connection: %q", r.header["connection"])
+	}
+	s.e.Drain()
+	r = s.post("/v1/completions", short)
+	if r.failure(503); r.header["retry-after"] == "" || r.header["connection"] != "close" {
+		t.Errorf("draining: headers %v", r.header)
+	}
+}
+
+func TestKeepAliveComments(t *testing.T) {
+	hold := make(chan struct{})
+	var once sync.Once
+	s := startServer(t, func(u *setup) {
+		u.engine.KeepAlive = 20 * time.Millisecond
+		u.engine.Fault = func(point string) {
+			if point == "intake" {
+				once.Do(func() { <-hold })
+			}
+		}
+	})
+	c := s.dial()
+	c.send(request("POST", "/v1/completions", strings.Replace(short, "{", `{"stream":true,`, 1)))
+	r, err := c.head()
+	if err != nil || r.status != 200 {
+		t.Fatalf("head %v, %v", r, err)
+	}
+	for i := range 3 {
+		if k, err := c.chunk(); err != nil || k != ": keep-alive\n\n" {
+			t.Fatalf("chunk %d is %q, %v", i, k, err)
+		}
+	}
+	close(hold)
+	var body strings.Builder
+	for {
+		k, err := c.chunk()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == "" {
+			break
+		}
+		body.WriteString(k)
+	}
+	events, _, err := splitEvents(body.String())
+	if err != nil || len(events) != 4 {
+		t.Errorf("%d events behind the comments, %v: %q", len(events), err, body.String())
+	}
+	// After a comment the status is sent: a failure is an error event.
+	bad := s.post("/v1/completions", `{"stream":true,"prompt":"`+strings.Repeat("a ", 3000)+`"}`)
+	if bad.status != 400 {
+		t.Errorf("an early failure gets %d", bad.status)
+	}
+	collected := s.post("/v1/completions", short)
+	if collected.answer(); strings.Contains(collected.text(), "keep-alive") {
+		t.Error("a comment in a collected answer")
+	}
+}
+
+func TestFailureBehindACommentIsAnErrorEvent(t *testing.T) {
+	hold := make(chan struct{})
+	s := startServer(t, func(u *setup) {
+		u.engine.KeepAlive = 20 * time.Millisecond
+		u.engine.Fault = func(point string) {
+			if point == "intake" {
+				<-hold
+			}
+		}
+	})
+	c := s.dial()
+	c.send(request("POST", "/v1/completions", `{"stream":true,"prompt":"`+strings.Repeat("a ", 3000)+`"}`))
+	if r, err := c.head(); err != nil || r.status != 200 {
+		t.Fatalf("head %v, %v", r, err)
+	}
+	if k, err := c.chunk(); err != nil || k != ": keep-alive\n\n" {
+		t.Fatalf("%q, %v", k, err)
+	}
+	close(hold)
+	var body string
+	for {
+		k, err := c.chunk()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == "" {
+			break
+		}
+		body += k
+	}
+	events, _, err := splitEvents(body)
+	if err != nil || len(events) != 1 || !strings.Contains(events[0], "context_length_exceeded") {
+		t.Errorf("events %q, %v", events, err)
+	}
+}
+
+func TestNothingIsSentBeforeTheFirstTextByDefault(t *testing.T) {
+	hold := make(chan struct{})
+	s := startServer(t, func(u *setup) {
+		u.engine.Fault = func(point string) {
+			if point == "step" {
+				<-hold
+			}
+		}
+	})
+	c := s.dial()
+	c.send(request("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":3,"ignore_eos":true}`))
+	_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if b, err := c.r.Peek(1); err == nil {
+		t.Errorf("%q was sent before there was text", b)
+	}
+	close(hold)
+	_ = c.SetReadDeadline(time.Now().Add(liveness))
+	c.r.Reset(c.Conn)
+	c.must().events()
+}
+
+func TestOverload(t *testing.T) {
+	for _, status := range []int{503, 429} {
+		release := make(chan struct{})
+		var held atomic.Bool
+		held.Store(true)
+		const places, extra = 6, 9
+		s := startServer(t, func(u *setup) {
+			u.engine.MaxQueuedReqs, u.engine.MaxSeqs = places, 2
+			u.http.OverloadStatus = status
+			u.engine.Fault = func(point string) {
+				if point == "step" && held.Load() {
+					<-release
+				}
+			}
+		})
+		var mu sync.Mutex
+		counts := map[int]int{}
+		var wg sync.WaitGroup
+		for range places + extra {
+			wg.Go(func() {
+				begin := time.Now()
+				r := s.post("/v1/completions", short)
+				if r.status != 200 {
+					r.failure(status)
+					if r.header["retry-after"] == "" {
+						t.Errorf("%d without Retry-After", r.status)
+					}
+					if d := time.Since(begin); d > liveness/2 {
+						t.Errorf("refused after %v", d)
+					}
+				}
+				mu.Lock()
+				counts[r.status]++
+				mu.Unlock()
+			})
+		}
+		eventually(t, "the extra requests are refused", func() bool { return s.metric("waybill:requests_refused_total") == extra })
+		held.Store(false)
+		close(release)
+		wg.Wait()
+		if counts[200] != places || counts[status] != extra {
+			t.Errorf("%v, want %d served and %d refused", counts, places, extra)
+		}
+		s.quiet()
+		for range places {
+			wg.Go(func() { s.post("/v1/completions", short).answer() })
+		}
+		wg.Wait()
+		s.post("/v1/completions", `{"prompt":"a","n":7}`).failure(400)
+	}
+}
+
+func TestTimingsComeBackWithTheAnswer(t *testing.T) {
+	s := startServer(t, func(u *setup) { u.http.PerRequestMetrics = true })
+	part := regexp.MustCompile(`(\w+);dur=([0-9.]+)`)
+	r := s.post("/v1/completions", short)
+	sum, total := 0.0, 0.0
+	var names []string
+	for _, m := range part.FindAllStringSubmatch(r.header["server-timing"], -1) {
+		var v float64
+		fmt.Sscan(m[2], &v)
+		if names = append(names, m[1]); m[1] == "total" {
+			total = v
+		} else {
+			sum += v
+		}
+	}
+	if !slices.Equal(names, []string{"intake", "queued", "prefill", "decode", "finish", "total"}) || sum-total > 0.0005 || total-sum > 0.0005 || total <= 0 {
+		t.Errorf("Server-Timing %q: parts add up to %v", r.header["server-timing"], sum)
+	}
+	stream := func(more string) []event {
+		t.Helper()
+		return s.post("/v1/completions", strings.Replace(short, "{", `{"stream":true,`+more, 1)).events()
+	}
+	where := func(events []event) (at []int) {
+		for i, e := range events {
+			if e.Timings != nil {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	if at := where(stream("")); at != nil {
+		t.Errorf("unasked: timings in events %v", at)
+	}
+	e := stream(`"timings":true,`)
+	if at := where(e); !slices.Equal(at, []int{3}) {
+		t.Errorf("timings in events %v, want the finish", at)
+	} else if g := e[3].Timings; g["predicted_n"] != 3 || g["prompt_n"] != 3 || g["prefill_ms"] <= 0 || g["decode_ms"] <= 0 || g["intake_ms"] <= 0 {
+		t.Errorf("timings %v", g)
+	}
+	if at := where(stream(`"stream_options":{"include_usage":true},`)); !slices.Equal(at, []int{4}) {
+		t.Errorf("timings in events %v, want the usage event", at)
+	}
+	if a := s.post("/v1/completions", strings.Replace(short, "{", `{"timings":true,`, 1)).answer(); a.Timings["decode_ms"] <= 0 {
+		t.Errorf("collected: timings %v", a.Timings)
+	}
+}
+
+func TestShutdownRightAfterTheStartEndsServe(t *testing.T) {
+	for i := range 20 {
+		// The cleanup shuts down what may not have begun to accept.
+		t.Run(fmt.Sprint(i), func(t *testing.T) { startServer(t) })
+	}
+}
