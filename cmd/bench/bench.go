@@ -16,25 +16,27 @@ import (
 // Options says what to run. Zero values are not the defaults; the command line
 // has those.
 type Options struct {
-	Backend  string // openai, vllm or openai-chat
-	BaseURL  string
-	Endpoint string // empty: by backend
-	Model    string // empty: the server's first
-	APIKey   string
-	Header   map[string]string
+	Backend  string            // openai, vllm or openai-chat
+	BaseURL  string            // http://host:port; a path is put before every other
+	Endpoint string            // empty: by backend
+	Model    string            // empty: the server's first
+	APIKey   string            // empty: none is sent
+	Header   map[string]string // wins over the key's
 
 	Dataset           Dataset
 	NumPrompts        int
-	RequestRate       float64 // per second; +Inf: all at once
-	Burstiness        float64 // shape of the gamma-distributed gaps; +Inf: constant
-	MaxConcurrency    []int   // one run for each; 0: no limit
-	RampUp            string  // "", linear or exponential
-	RampUpStart       float64
-	RampUpEnd         float64
-	NumWarmups        int
+	RequestRate       float64       // per second; +Inf: all at once
+	Burstiness        float64       // shape of the gamma-distributed gaps; +Inf: constant
+	MaxConcurrency    []int         // one run for each; 0: no limit
+	RampUp            string        // "", linear or exponential
+	RampUpStart       float64       // per second, at the first request
+	RampUpEnd         float64       // per second, at the last
+	NumWarmups        int           // before each run
 	ReadyCheckTimeout time.Duration // 0: no check
-	Seed              uint64
+	Seed              uint64        // of prompts and arrivals, each with a stream of its own
 
+	// Sampling parameters are sent only if set; IgnoreEOS only if true, for servers
+	// that refuse unknown fields.
 	IgnoreEOS         bool
 	Temperature       *float64
 	TopP, MinP        *float64
@@ -43,13 +45,13 @@ type Options struct {
 	ExtraBody         map[string]any
 
 	Goodput           map[string]float64 // ms by ttft, tpot, e2el
-	PercentileMetrics []string
-	MetricPercentiles []float64
+	PercentileMetrics []string           // of ttft, tpot, itl, e2el
+	MetricPercentiles []float64          // 0 to 100
 	Label             string
-	Metadata          map[string]string
+	Metadata          map[string]string // into the result, as fields of their own
 	SaveResult        bool
-	SaveDetailed      bool
-	AppendResult      bool
+	SaveDetailed      bool // with times and text of each request
+	AppendResult      bool // one more line of the file
 	ResultDir         string
 	ResultFilename    string
 	Plot              string // SVG file; empty: none
@@ -63,8 +65,10 @@ type Options struct {
 // ErrFailedRequests is returned, after the report, if a request failed.
 var ErrFailedRequests = errors.New("bench: there were failed requests")
 
+// chat reports whether requests go to the chat API.
 func (o *Options) chat() bool { return o.Backend == "openai-chat" }
 
+// endpoint returns the path of the API.
 func (o *Options) endpoint() string {
 	switch {
 	case o.Endpoint != "":
@@ -143,6 +147,7 @@ func (o *Options) headers() map[string]string {
 	return h
 }
 
+// out returns where reports go.
 func (o *Options) out() io.Writer {
 	if o.Out == nil {
 		return os.Stdout

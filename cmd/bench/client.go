@@ -19,6 +19,8 @@ import (
 )
 
 const (
+	// dialTimeout covers a listen queue that is full for a while. A server that takes
+	// longer to accept is down; the failure counts and is shown.
 	dialTimeout = 30 * time.Second
 	// maxBody bounds the answers that are read whole: errors, /tokenize, /metrics.
 	maxBody = 64 << 20
@@ -30,19 +32,22 @@ const (
 // stamped as it returns.
 type client struct {
 	base   *url.URL
-	header map[string]string
+	header map[string]string // sent with every request
 
-	mu   sync.Mutex
-	idle []*stampedConn // last in, first out
+	mu sync.Mutex // guards idle
+	// idle is last in, first out, so that after a burst the surplus ages and is
+	// closed by the server. Its size is bounded by the requests that were ever open
+	// at once.
+	idle []*stampedConn
 }
 
 // stampedConn remembers when its last read returned.
 type stampedConn struct {
 	net.Conn
-	r      *bufio.Reader
-	readAt time.Time
-	reads  int
-	reused bool
+	r      *bufio.Reader // of the connection's own Read
+	readAt time.Time     // when the last read returned
+	reads  int           // reads that returned data
+	reused bool          // it has served a request before
 }
 
 // Read reads from the connection and stamps the time.
@@ -55,6 +60,7 @@ func (c *stampedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// newClient checks the server's URL. Nothing is opened.
 func newClient(base string, header map[string]string) (*client, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -74,6 +80,7 @@ func (c *client) dial(ctx context.Context) (*stampedConn, error) {
 	}
 	addr := net.JoinHostPort(c.base.Hostname(), port)
 	d := net.Dialer{Timeout: dialTimeout}
+	// No proxy: it would be measured too.
 	var (
 		nc  net.Conn
 		err error
@@ -162,6 +169,8 @@ func (c *client) exchange(ctx context.Context, request []byte, method string, ha
 		if err != nil {
 			stop()
 			sc.Close()
+			// Not a byte of an answer on a connection that was idle: the server had
+			// closed it, and has not seen the request.
 			if sc.reused && !fresh && sc.reads == before && ctx.Err() == nil {
 				continue
 			}
@@ -218,6 +227,8 @@ func (c *client) stream(ctx context.Context, path, rid string, body []byte, r *R
 		emit := func(data []byte) error { return r.event(at, data) }
 		for {
 			n, err := resp.Body.Read(buf)
+			// The body's reader returns as soon as it has anything, so what it returns
+			// came with the connection's last read.
 			at = sc.readAt
 			if perr := p.feed(buf[:n], emit); perr != nil {
 				return perr

@@ -45,6 +45,11 @@ func (s *stream) text(text string) {
 	s.raw(fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"text\":%q,\"finish_reason\":null}]}\n\n", text))
 }
 
+// delta sends a chat event.
+func (s *stream) delta(fields string) {
+	s.raw(fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":{%s}}]}\n\n", fields))
+}
+
 // end sends the finish, the usage and the end.
 func (s *stream) end(in, out int) {
 	s.raw("data: {\"choices\":[{\"index\":0,\"text\":\"\",\"delta\":{},\"finish_reason\":\"length\"}]}\n\n" +

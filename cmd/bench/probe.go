@@ -33,23 +33,24 @@ func (p *Probe) check() error {
 
 // probeRun is what was seen.
 type probeRun struct {
-	idle, probes []*Record
-	tag          string      // request ids are tag-0, tag-1, …
-	stamps       []time.Time // arrivals of the streams' events
-	restarts     int
-	streamErr    string
+	idle, probes []*Record            // in the order of sending
+	tag          string               // request ids are tag-0, tag-1, …
+	stamps       []time.Time          // arrivals of the streams' events
+	restarts     int                  // of streams that reached their length: newcomers too
+	streamErr    string               // of a stream that failed: then fewer streams decoded
 	before       *exposition.Snapshot // nil: no /metrics
 	after        *exposition.Snapshot
 	dumpFrom     int64 // where the dump file ended before
 }
 
-// streamers keep the streams decoding.
+// streamers keep the streams decoding. Each stream has a goroutine that ends with
+// the context.
 type streamers struct {
 	mu       sync.Mutex
-	stamps   []time.Time
+	stamps   []time.Time // arrivals of all events with choices
 	restarts int
-	err      string
-	perLine  []int // events by stream
+	err      string // of the last stream that failed
+	events   []int  // by stream
 }
 
 // probe measures and reports.
@@ -168,8 +169,8 @@ func (o *Options) inject(ctx context.Context, c *client, w *writer) (*probeRun, 
 // decode starts the streams. They run until the context ends; wait returns then.
 func (o *Options) decode(ctx context.Context, c *client, w *writer, rng *rand.Rand) (s *streamers, wait func(), err error) {
 	p := o.Probe
-	s = &streamers{perLine: make([]int, p.Streams)}
-	long := *o
+	s = &streamers{events: make([]int, p.Streams)}
+	long := *o // a natural end would leave a gap in the load
 	long.IgnoreEOS = true
 	var wg sync.WaitGroup
 	for i := range p.Streams {
@@ -199,7 +200,7 @@ func (s *streamers) saw(i int, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stamps = append(s.stamps, at)
-	s.perLine[i]++
+	s.events[i]++
 }
 
 // ended books the end of a stream and reports whether to start it again.
@@ -216,11 +217,13 @@ func (s *streamers) ended(err string) bool {
 
 // warm waits until every stream decodes and returns the length of a step.
 func (s *streamers) warm(ctx context.Context) (time.Duration, error) {
-	const enough, patience = 20, 2 * time.Minute // events of each stream
+	// 20 steps give a median that one slow step does not move. A server that takes
+	// fewer streams than asked for lets one wait for ever.
+	const enough, patience = 20, 2 * time.Minute
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		s.mu.Lock()
-		least := s.perLine[0]
-		for _, n := range s.perLine {
+		least := s.events[0]
+		for _, n := range s.events {
 			least = min(least, n)
 		}
 		stamps, failed := append([]time.Time(nil), s.stamps...), s.err
@@ -229,7 +232,7 @@ func (s *streamers) warm(ctx context.Context) (time.Duration, error) {
 		case failed != "":
 			return 0, fmt.Errorf("bench: probe: a stream failed: %s", failed)
 		case least >= enough:
-			return median(lengths(stepEnds(stamps, len(s.perLine)))), nil
+			return median(lengths(stepEnds(stamps, len(s.events)))), nil
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		case time.Now().After(deadline):

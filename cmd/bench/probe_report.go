@@ -23,8 +23,8 @@ const waitMetric = "waybill:request_wait_steps"
 
 // probeReport is the outcome of a phase probe. Times are in ms.
 type probeReport struct {
-	Streams, Probes, Failed, Lost int // Lost: probes outside the seen steps
-	Reasons                       []*Record
+	Streams, Probes, Failed, Lost int       // Lost: probes outside the seen steps
+	Reasons                       []*Record // all probes, for the reasons of failures
 	IdleTTFT, Step                series
 	Added, AddedSteps, Rest       series // TTFT over the idle median; until the step's end
 	Bins                          [phaseBins]phaseBin
@@ -63,6 +63,7 @@ func (o *Options) analyse(r *probeRun) (*probeReport, error) {
 		return nil, err
 	}
 	rep.HasDump = queued != nil
+	// The median: a stall of the machine in the idle phase must not make waits short.
 	idle := rep.IdleTTFT.percentile(50)
 	for i, rec := range r.probes {
 		if rec.Err != "" {
@@ -86,6 +87,8 @@ func (o *Options) analyse(r *probeRun) (*probeReport, error) {
 		}
 		if q, ok := queued[fmt.Sprintf("%s-%d", r.tag, i)]; ok {
 			rep.Queued, bin.Queued = append(rep.Queued, q), append(bin.Queued, q)
+			// The ledger's clock is another process's; the request's way to it is well
+			// below a step, so the wait is laid from the moment of sending.
 			until := rec.Sent.Add(time.Duration(q * float64(time.Millisecond)))
 			rep.QueuedSteps = append(rep.QueuedSteps, q/ms(longest(ends, rec.Sent, until)))
 		} else {

@@ -25,8 +25,8 @@ type Record struct {
 	// sent none and OutputTokens counts events.
 	InputTokens, OutputTokens int
 	Estimated                 bool
-	Text                      string
-	Finish                    string
+	Text                      string // content, with reasoning where it came
+	Finish                    string // finish_reason
 	// Err says why the request failed; empty: it did not.
 	Err string
 
@@ -90,12 +90,14 @@ func (r *Record) event(at time.Time, data []byte) error {
 	if len(e.Error) > 0 && string(e.Error) != "null" {
 		return errors.New("error in the stream: " + errorMessage(data))
 	}
+	// The last usage counts: servers that send it with every event count upwards.
 	if e.Usage != nil {
 		r.InputTokens, r.OutputTokens, r.hasIn = e.Usage.PromptTokens, e.Usage.CompletionTokens, true
 	}
 	if len(e.Choices) == 0 {
 		return nil
 	}
+	// Requests ask for one choice, so the first is all there is.
 	c := &e.Choices[0]
 	text := c.Text + c.Delta.Reasoning + c.Delta.ReasoningContent + c.Delta.Content
 	if c.FinishReason != "" {

@@ -93,6 +93,8 @@ func (o *Options) waitReady(ctx context.Context, c *client) error {
 
 // levels runs the workload at each concurrency and reports.
 func (o *Options) levels(ctx context.Context, c *client, prompts []prompt) error {
+	// All bodies are made before the clock starts: making them takes CPU that the
+	// server may share.
 	bodies := make([][]byte, len(prompts))
 	for i, p := range prompts {
 		var err error
@@ -100,6 +102,7 @@ func (o *Options) levels(ctx context.Context, c *client, prompts []prompt) error
 			return err
 		}
 	}
+	// One request first: a wrong model name or path is told once, not per request.
 	test := &Record{Due: time.Now()}
 	c.stream(ctx, o.endpoint(), "", bodies[0], test)
 	if test.Err != "" {
@@ -116,6 +119,7 @@ func (o *Options) levels(ctx context.Context, c *client, prompts []prompt) error
 		if err != nil {
 			return err
 		}
+		// Without usage the dataset's own lengths have to do.
 		for i, r := range s.Records {
 			if r.InputTokens == 0 {
 				r.InputTokens = prompts[i].input
@@ -148,6 +152,7 @@ func (o *Options) levels(ctx context.Context, c *client, prompts []prompt) error
 	return nil
 }
 
+// btoi returns 1 for true.
 func btoi(b bool) int {
 	if b {
 		return 1
@@ -177,7 +182,7 @@ func (o *Options) level(ctx context.Context, c *client, bodies [][]byte, limit i
 	return s, nil
 }
 
-// loaded is what load returns.
+// loaded is what load returns. The duration ends with the last answer.
 type loaded struct {
 	records  []*Record
 	start    time.Time
@@ -210,6 +215,8 @@ func (o *Options) load(ctx context.Context, c *client, bodies [][]byte, due []ti
 	for i := range bodies {
 		at := l.start.Add(due[i])
 		l.records[i] = &Record{Due: at}
+		// A moment that has passed is not made up for: the request is late, and its
+		// client queue time says so.
 		if wait := time.Until(at); wait > 0 {
 			select {
 			case <-time.After(wait):

@@ -191,6 +191,32 @@ func TestServersPhasesAreTheDifferenceOfTwoScrapes(t *testing.T) {
 	}
 }
 
+func TestARoleEventIsVLLMsFirstTokenButNotOurs(t *testing.T) {
+	const thinking = 30 * time.Millisecond
+	f := newFake(t, func(w *stream, _ int, _ map[string]any) {
+		w.begin()
+		w.delta(`"role":"assistant","content":""`)
+		time.Sleep(thinking)
+		w.delta(`"content":"hello"`)
+		w.end(5, 1)
+	})
+	f.tokenize = true
+	o := f.options()
+	o.Backend, o.NumPrompts = "openai-chat", 2
+	o.SaveResult, o.ResultDir, o.ResultFilename = true, t.TempDir(), "r.json"
+	out, err := run(t, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readResult(t, filepath.Join(o.ResultDir, "r.json"))
+	if ours, theirs := r["mean_ttft_ms"].(float64), r["mean_ttft_first_event_ms"].(float64); ours-theirs < 0.9*ms(thinking) {
+		t.Errorf("ttft %g ms, to the first event %g ms; want them about %v apart", ours, theirs, thinking)
+	}
+	if !strings.Contains(out, "TTFT to first event (vLLM's)") {
+		t.Errorf("the report does not tell both:\n%s", out)
+	}
+}
+
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	for name, change := range map[string]func(o *Options){
 		"--backend":             func(o *Options) { o.Backend = "x" },

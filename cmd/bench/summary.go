@@ -47,12 +47,15 @@ func summarize(o *Options, records []*Record) *Summary {
 		if r.Estimated {
 			s.Estimated++
 		}
+		// Requests that failed late would shorten some figures and lengthen others;
+		// they are counted and shown instead.
 		add("ttft", r.TTFT())
 		add("ttft_first_event", r.TTFTEvent())
 		add("ttft_including_client_queue", r.Queued()+r.TTFT())
 		add("e2el", r.Latency())
 		add("e2el_including_client_queue", r.Queued()+r.Latency())
 		add("client_queue_time", r.Queued())
+		// Without a second token tpot is 0 for goodput, and no sample.
 		tpot, ok := r.TPOT()
 		if ok {
 			add("tpot", tpot)

@@ -41,7 +41,7 @@ func (o *Options) table(w io.Writer, s *Summary) {
 		line("note", "%d answers without text: their TTFT ends at the first event", s.NoText)
 	}
 	if s.Completed == 0 {
-		return
+		return // zeros would look like a very fast server
 	}
 	head := []string{"mean", "median", "std"}
 	for _, p := range o.MetricPercentiles {

@@ -18,7 +18,7 @@ import (
 type writer struct {
 	o     *Options
 	c     *client
-	words []string
+	words []string // that texts are made of
 
 	counts   bool    // the server has /tokenize
 	perWord  float64 // tokens per word, if it has none
@@ -146,6 +146,8 @@ func (w *writer) text(ctx context.Context, rng *rand.Rand, n int) (string, error
 func (w *writer) extend(ctx context.Context, rng *rand.Rand, begin string, n int) (string, error) {
 	start := strings.Fields(begin)
 	if !w.counts {
+		// The template's share (chat) is not part of a prompt's length; special tokens
+		// of a plain prompt are, as they are where the server counts.
 		k := int(math.Round((float64(n) - w.overhead) / w.perWord))
 		return strings.TrimSpace(begin + " " + w.pick(rng, max(k-len(start), 1))), nil
 	}
@@ -159,6 +161,8 @@ func (w *writer) extend(ctx context.Context, rng *rand.Rand, begin string, n int
 		if err != nil {
 			return "", err
 		}
+		// Correct by the share of words that is too much or too little: exact at once
+		// where a word is a token, a few rounds elsewhere.
 		switch {
 		case got > n && len(all) > max(len(start), 1):
 			all = all[:max(len(all)-max((got-n)*len(all)/got, 1), len(start), 1)]

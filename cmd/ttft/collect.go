@@ -12,10 +12,11 @@ import (
 // collector gathers the dump lines of one level.
 type collector struct {
 	level   *Level
-	lines   []dump.Line
+	lines   []dump.Line // kept whole: quantiles are exact
 	damaged int
 }
 
+// add keeps a line.
 func (c *collector) add(l dump.Line) { c.lines = append(c.lines, l) }
 
 // done turns the lines into distributions. Phases are only added up over the same
@@ -91,6 +92,7 @@ func FromScrapes(name string, before, after *exposition.Snapshot) (*Level, error
 		}
 		return true
 	}
+	// A waybill exports vLLM's histograms too, but its own tell more.
 	if take(nameTTFT, phaseMetric, "phase", nameTTFT) {
 		for _, p := range waybill.Parts() {
 			take(p.String(), phaseMetric, "phase", p.String())

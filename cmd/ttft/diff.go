@@ -10,8 +10,8 @@ import (
 // Delta is one phase on both sides, means in ms.
 type Delta struct {
 	Phase      string
-	A, B       float64
-	HasA, HasB bool
+	A, B       float64 // 0 if the side does not have it
+	HasA, HasB bool    // whether the side exports it
 }
 
 // Diff returns B − A; only if both sides have it.
@@ -75,6 +75,8 @@ func gapOf(a, b Phases, whole string, phases []string) Gap {
 	if len(g.Hidden) > 0 || notable(restA, g.Whole.A) || notable(restB, g.Whole.B) {
 		g.Deltas = append(g.Deltas, Delta{Rest, restA, restB, true, true})
 	}
+	// The cause is the largest change in the gap's own direction: a phase that got
+	// better explains nothing of a gap that got worse.
 	sign := 1.0
 	if g.Whole.Diff() < 0 {
 		sign = -1
@@ -95,6 +97,7 @@ func gapOf(a, b Phases, whole string, phases []string) Gap {
 	return g
 }
 
+// deltaOf returns a phase of both sides.
 func deltaOf(a, b Phases, phase string) Delta {
 	return Delta{phase, a[phase].Mean, b[phase].Mean, a.has(phase), b.has(phase)}
 }
@@ -119,6 +122,7 @@ func Pair(a, b []*Level) ([]*Comparison, error) {
 	return out, nil
 }
 
+// levelNames lists the levels.
 func levelNames(levels []*Level) string {
 	var out []string
 	for _, l := range levels {
@@ -192,7 +196,7 @@ func (g *Gap) print(w io.Writer, c *Comparison) {
 func (g *Gap) verdict(w io.Writer) {
 	gap := g.Whole.Diff()
 	name := g.Whole.Phase
-	if math.Abs(gap) < 0.0005 {
+	if math.Abs(gap) < 0.0005 { // below the last digit of a dump line
 		fmt.Fprintf(w, "→ %s: no gap\n", name)
 		return
 	}
@@ -201,6 +205,7 @@ func (g *Gap) verdict(w io.Writer) {
 		slower = "faster"
 	}
 	fmt.Fprintf(w, "→ %s: B is %.3f ms (%.1f %%) %s", name, math.Abs(gap), 100*math.Abs(gap)/g.Whole.A, slower)
+	// NaN noise, of a source without variance, compares false: then nothing is said.
 	if math.Abs(gap) < g.Noise {
 		fmt.Fprintf(w, ", which is within noise (two standard errors are %.3f ms)", g.Noise)
 	}

@@ -103,6 +103,7 @@ func growth(w io.Writer, levels []*Level) {
 			return
 		}
 	}
+	// From each level to the next, and over all.
 	steps := [][2]*Level{}
 	for i := 1; i < len(levels); i++ {
 		steps = append(steps, [2]*Level{levels[i-1], levels[i]})

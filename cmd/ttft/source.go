@@ -41,10 +41,10 @@ func levelName(label, file string) (string, int) {
 
 // Options says how sources are read.
 type Options struct {
-	Labels   []string      // of the files in order; the last one goes on
-	Interval time.Duration // between two scrapes
-	Header   map[string]string
-	Stdin    io.Reader
+	Labels   []string          // of the files in order; the last one goes on
+	Interval time.Duration     // between two scrapes
+	Header   map[string]string // of scrapes
+	Stdin    io.Reader         // what "-" reads
 }
 
 // label returns the i-th file's label.
@@ -62,6 +62,7 @@ func Files(files []string, o Options) ([]*Level, error) {
 	if len(files) == 0 {
 		files = []string{"-"}
 	}
+	// Lines of one level may lie in several files: of replicas, or rotated.
 	levels := map[string]*collector{}
 	var order []*collector
 	take := func(name string, n int, r io.Reader) error {
@@ -143,6 +144,7 @@ func expand(file string) ([]string, error) {
 
 // Scrape reads a server's /metrics twice and returns what happened between.
 func Scrape(ctx context.Context, url string, o Options) (*Level, error) {
+	// Two scrapes and no more: scraping takes time of the server that is looked at.
 	before, err := exposition.Fetch(ctx, url, o.Header)
 	if err != nil {
 		return nil, err
@@ -171,6 +173,7 @@ func Source(ctx context.Context, arg string, o Options) ([]*Level, error) {
 		return []*Level{l}, nil
 	}
 	files := strings.Split(arg, ",")
+	// What a file holds is told from its beginning, not from its name.
 	snapshots, err := saved(files)
 	if err != nil {
 		return nil, err
@@ -178,6 +181,7 @@ func Source(ctx context.Context, arg string, o Options) ([]*Level, error) {
 	if snapshots == nil {
 		return Files(files, o)
 	}
+	// One scrape: everything since the server's start, warm-up included.
 	var before *exposition.Snapshot
 	switch len(snapshots) {
 	case 1:

@@ -27,6 +27,7 @@ var (
 // Rest is the name of what no exported phase accounts for.
 const Rest = "unattributed"
 
+// names returns the parts' names.
 func names(parts ...waybill.Part) []string {
 	out := make([]string, len(parts))
 	for i, p := range parts {
@@ -44,8 +45,8 @@ type Quantile struct {
 
 // Dist is the distribution of one phase in ms.
 type Dist struct {
-	Count    float64
-	Mean     float64
+	Count    float64 // samples; 0: the phase is not known
+	Mean     float64 // exact, also of a histogram
 	P50, P99 Quantile
 	StdErr   float64 // of the mean; NaN if the source does not tell
 }
