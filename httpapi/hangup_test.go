@@ -131,7 +131,7 @@ func TestHangUpOfAnHTTP10Stream(t *testing.T) {
 		}
 		h.do(c)
 		s.quiet()
-		if line := s.dumpLine(rid); line["reason"] != "abort" || line["ttft"] == "" {
+		if line := s.dumpLine(rid); line["reason"] != "abort" || line["e2e"] == "" {
 			t.Errorf("%s: line %v", h.name, line)
 		}
 	}

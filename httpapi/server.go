@@ -144,7 +144,9 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 	switch st {
 	case fasthttp.StateActive:
 		c.active()
-	case fasthttp.StateIdle, fasthttp.StateClosed:
+	case fasthttp.StateIdle:
+		c.idle()
+	case fasthttp.StateClosed:
 		c.finish()
 	}
 }
