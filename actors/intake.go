@@ -114,6 +114,7 @@ func (a *intakeActor) open(j *intakeJob) *Failure {
 	for _, s := range j.seqs() {
 		s.Bill.Stamp(waybill.Rendered, now)
 	}
+	a.engine.fault("tokenize")
 	text := j.text
 	if p.IDs != nil {
 		text = ""
@@ -199,6 +200,7 @@ func (e *Engine) checkLength(r *Request, n int) (maxTokens int, f *Failure) {
 
 // admit posts all sequences of a request to the Scheduler.
 func (a *intakeActor) admit(r *Request) {
+	a.engine.fault("admit")
 	for i, s := range r.seqs {
 		if r.N > 1 {
 			s.group = uint64(r.seqs[i-i%r.N].ID)

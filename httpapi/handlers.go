@@ -78,7 +78,7 @@ func (s *Server) answerModel(model *string) string {
 func (s *Server) handleChat(ctx *fasthttp.RequestCtx) {
 	proto := s.arrived(ctx)
 	var b chatBody
-	err := decodeBody(ctx, &b)
+	err := s.decodeBody(ctx, &b)
 	var r *actors.Request
 	var a *answer
 	if err == nil {
@@ -91,7 +91,7 @@ func (s *Server) handleChat(ctx *fasthttp.RequestCtx) {
 func (s *Server) handleCompletions(ctx *fasthttp.RequestCtx) {
 	proto := s.arrived(ctx)
 	var b completionBody
-	err := decodeBody(ctx, &b)
+	err := s.decodeBody(ctx, &b)
 	var r *actors.Request
 	var a *answer
 	if err == nil {
@@ -101,7 +101,8 @@ func (s *Server) handleCompletions(ctx *fasthttp.RequestCtx) {
 }
 
 // decodeBody decodes a request's body into v.
-func decodeBody(ctx *fasthttp.RequestCtx, v any) *apiError {
+func (s *Server) decodeBody(ctx *fasthttp.RequestCtx, v any) *apiError {
+	s.fault("decode")
 	if e := ctx.Request.Header.ContentEncoding(); len(e) > 0 && string(e) != "identity" {
 		return &apiError{status: 415, param: "Content-Encoding", message: "a body in the encoding " + quote(string(e)) + " is not supported: send it plain"}
 	}
@@ -143,6 +144,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 	n := len(r.Prompts) * r.N
 	e.Received(n)
 	proto.Stamp(waybill.Decoded, waybill.Now())
+	s.fault("reserve")
 	places, err := e.Reserve(n, len(ctx.PostBody())/4)
 	if err != nil {
 		s.writeError(ctx, err)

@@ -62,6 +62,9 @@ type Config struct {
 	// ReadTimeout bounds a request's arrival from its first byte, IdleTimeout the
 	// time between requests, WriteDeadline each write; 0 means the default.
 	ReadTimeout, IdleTimeout, WriteDeadline time.Duration
+	// Fault, if set, is called before a body is decoded and before places are
+	// taken, with "decode" and "reserve"; tests sleep in it.
+	Fault func(point string)
 }
 
 // Server is an HTTP server for one engine.
@@ -221,6 +224,13 @@ func (s *Server) auth(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 			return
 		}
 		h(ctx)
+	}
+}
+
+// fault calls the test hook.
+func (s *Server) fault(point string) {
+	if s.cfg.Fault != nil {
+		s.cfg.Fault(point)
 	}
 }
 
