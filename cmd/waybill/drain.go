@@ -15,6 +15,11 @@ import (
 // cutPatience is how long cut requests have to take their error event.
 const cutPatience = 2 * time.Second
 
+// sameSignal is how long after a signal another one is the same: timeout(1) sends
+// its signal to the process and to its group, a terminal's ^C comes to make and
+// from it. Nobody asks twice that fast.
+const sameSignal = 100 * time.Millisecond
+
 // lastWordsPatience bounds the last line's way to stderr.
 const lastWordsPatience = 200 * time.Millisecond
 
@@ -48,6 +53,10 @@ func (c *serveCmd) serveUntilSignal(srv *httpapi.Server, ln net.Listener, s *ser
 	case <-signals:
 	}
 	go func() {
+		time.Sleep(sameSignal)
+		for len(signals) > 0 {
+			<-signals
+		}
 		<-signals
 		lastWords("second signal, exiting at once")
 		os.Exit(1)
