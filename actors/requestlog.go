@@ -12,7 +12,7 @@ import (
 // the Ledger's goroutine; the handler behind log must not block.
 func logSequence(log *slog.Logger, s *Sequence, split *waybill.Split) {
 	b := s.Bill
-	attrs := make([]slog.Attr, 0, 16)
+	attrs := make([]slog.Attr, 0, 18)
 	attrs = append(attrs,
 		slog.String("rid", b.RID), slog.String("reason", split.Reason.String()), slog.Bool("stream", b.Stream),
 		slog.Int64("prompt_tokens", b.PromptTokens.Load()), slog.Int64("cached_tokens", b.CachedTokens.Load()),
@@ -22,6 +22,9 @@ func logSequence(log *slog.Logger, s *Sequence, split *waybill.Split) {
 		if split.Has(p) {
 			attrs = append(attrs, slog.Float64(p.String()+"_ms", float64(split.Micros(p))/1e3))
 		}
+	}
+	if steps, ok := b.WaitSteps(); ok && split.Has(waybill.Wait) {
+		attrs = append(attrs, slog.Float64("wait_ms", float64(split.Micros(waybill.Wait))/1e3), slog.Float64("wait_steps", steps))
 	}
 	if n := b.Preemptions.Load(); n > 0 {
 		attrs = append(attrs, slog.Int64("preemptions", n), slog.Duration("preempted", time.Duration(b.PreemptedNs.Load())))
