@@ -3,8 +3,8 @@ package gguf
 import (
 	"encoding/binary"
 	"fmt"
-	"strconv"
 	"math"
+	"strconv"
 )
 
 // Type is the type of a metadata value.
