@@ -15,6 +15,9 @@ import (
 // cutPatience is how long cut requests have to take their error event.
 const cutPatience = 2 * time.Second
 
+// closePatience is how long the actors have to end once nobody is served.
+const closePatience = 5 * time.Second
+
 // sameSignal is how long after a signal another one is the same: timeout(1) sends
 // its signal to the process and to its group, a terminal's ^C comes to make and
 // from it. Nobody asks twice that fast.
@@ -82,6 +85,14 @@ func (c *serveCmd) drain(srv *httpapi.Server, s *served) {
 	last, cancel := context.WithTimeout(context.Background(), cutPatience)
 	defer cancel()
 	_ = srv.Shutdown(last)
-	_ = s.engine.Close()
-	s.observers.close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.engine.Close()
+		s.observers.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closePatience): // a step hangs: the process ends without it
+	}
 }
