@@ -9,33 +9,56 @@ import (
 	"time"
 )
 
-// waits are what the request log tells about the probes: the time from tokenized
-// to scheduled in ms, the same in units of the longest step it overlaps, and by
-// how many ms it exceeds that step.
-type waits struct{ ms, steps, over []float64 }
+// wait is what the server's ledger tells about one probe, in ms.
+type wait struct {
+	ms    float64 // from tokenized to scheduled
+	steps float64 // the same in units of the longest step it overlaps
+	over  float64 // by how much it exceeds that step
+	hop   float64 // of it, until the Scheduler took the Admit
+	ended float64 // steps that ended between that and its first launch
+	from  time.Time
+	to    time.Time
+}
 
-// probeWaits reads a JSON log.
-func probeWaits(t *testing.T, log string) (w waits) {
+// probeWaits reads a JSON log with dump lines in it. A probe that was under way
+// together with another one shared the prefill budget with it, as happens when
+// the machine stalls and arrivals pile up; those are only counted.
+func probeWaits(t *testing.T, log string) (alone []wait, crowded int) {
 	t.Helper()
+	dump := parseDump(t, log)
+	var all []wait
 	for _, l := range strings.Split(log, "\n") {
 		var v struct {
-			RID   string   `json:"rid"`
+			Time  time.Time
+			RID   string
 			Ms    *float64 `json:"wait_ms"`
 			Steps float64  `json:"wait_steps"`
+			Queue float64  `json:"queued_ms"`
+			E2E   float64  `json:"e2e_ms"`
 		}
 		if !strings.HasPrefix(l, "{") || json.Unmarshal([]byte(l), &v) != nil {
 			continue
 		}
-		if !strings.HasPrefix(v.RID, "probe-") || strings.Contains(v.RID, "-idle-") {
-			continue
+		if !strings.HasPrefix(v.RID, "probe-") || strings.Contains(v.RID, "-idle-") || v.Ms == nil || v.Steps == 0 {
+			continue // none of ours, or it met no step
 		}
-		if v.Ms == nil || v.Steps == 0 {
-			continue // it met no step
-		}
-		w.ms, w.steps = append(w.ms, *v.Ms), append(w.steps, v.Steps)
-		w.over = append(w.over, *v.Ms-*v.Ms/v.Steps)
+		all = append(all, wait{
+			ms: *v.Ms, steps: v.Steps, over: *v.Ms - *v.Ms/v.Steps, hop: *v.Ms - v.Queue, ended: dump[v.RID]["steps_waited"],
+			from: v.Time.Add(-time.Duration(v.E2E * float64(time.Millisecond))), to: v.Time,
+		})
 	}
-	return w
+	for i, w := range all {
+		shared := false
+		for k, other := range all {
+			shared = shared || k != i && w.from.Before(other.to) && other.from.Before(w.to)
+		}
+		if shared {
+			crowded++
+		} else {
+			alone = append(alone, w)
+		}
+	}
+	return alone, crowded
 }
 
 // A newcomer beside running streams waits for the rest of one step, wherever in
@@ -45,7 +68,7 @@ func TestANewcomerWaitsForTheRestOfOneStep(t *testing.T) {
 	if *full {
 		probes, idle = "500", "100"
 	}
-	p := serveDefault(t, nil, "--log-format", "json")
+	p := serveDefault(t, []string{"VT_TTFT_DUMP=1"}, "--log-format", "json")
 	dir := t.TempDir()
 	out := waybill(t, "bench", "--base-url", p.url, "--probe", "phase", "--probe-streams", "4", "--probe-count", probes, "--probe-idle", idle,
 		"--save-result", "--result-dir", dir, "--result-filename", "probe.json")
@@ -67,40 +90,52 @@ func TestANewcomerWaitsForTheRestOfOneStep(t *testing.T) {
 	if r.Failed > 0 || r.Done == 0 || r.Count == 0 {
 		t.Fatalf("%d probes completed, %d failed, %.0f waits in the server's histogram", r.Done, r.Failed, r.Count)
 	}
-	var w waits
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if w = probeWaits(t, p.log()); len(w.ms) >= r.Done {
-			break
+	var all []wait
+	crowded := 0
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && len(all)+crowded < r.Done; time.Sleep(20 * time.Millisecond) {
+		all, crowded = probeWaits(t, p.log())
+	}
+	if n := len(all) + crowded; n < r.Done*9/10 || len(all) < r.Done/4 {
+		t.Fatalf("of %d probes %d are in the log with a wait, %d of them had company: the machine is too busy to tell", r.Done, n, crowded)
+	}
+	var steps, ms, over []float64
+	mean, within, one := 0.0, 0, 0
+	for _, w := range all {
+		steps, ms, over = append(steps, w.steps), append(ms, w.ms), append(over, w.over)
+		mean += w.steps / float64(len(all))
+		if w.ended <= 1 {
+			one++
 		}
-	}
-	n := len(w.ms)
-	if n < r.Done*9/10 {
-		t.Fatalf("%d of %d probes are in the log with a wait", n, r.Done)
-	}
-	var mean float64
-	within, beyond := 0, 0
-	for i := range n {
-		mean += w.steps[i] / float64(n)
-		if w.over[i] <= 1 {
+		if w.over <= 1 {
 			within++
-		}
-		if w.steps[i] > 2 {
-			beyond++
+		} else {
+			t.Logf("beyond one step: waited %.3f ms, %.2f steps; %.0f steps ended meanwhile; %.3f ms for the Scheduler to take it",
+				w.ms, w.steps, w.ended, w.hop)
 		}
 	}
-	t.Logf("ledger, %d waits: mean %.3f steps (p50 %.3f p90 %.3f p99 %.3f max %.3f); %.3f ms (p99 %.3f); beyond one step by p90 %.3f p99 %.3f max %.3f ms; %.1f %% within 1 step + 1 ms",
-		n, mean, quantile(w.steps, .5), quantile(w.steps, .9), quantile(w.steps, .99), quantile(w.steps, 1),
-		quantile(w.ms, .5), quantile(w.ms, .99), quantile(w.over, .9), quantile(w.over, .99), quantile(w.over, 1), 100*float64(within)/float64(n))
+	share := func(k int) float64 { return 100 * float64(k) / float64(len(all)) }
+	t.Logf("ledger, %d waits (%d more in company): mean %.3f steps (p50 %.3f p90 %.3f p99 %.3f max %.3f); p50 %.3f ms p99 %.3f; beyond one step by p90 %.3f p99 %.3f max %.3f ms",
+		len(all), crowded, mean, quantile(steps, .5), quantile(steps, .9), quantile(steps, .99), quantile(steps, 1),
+		quantile(ms, .5), quantile(ms, .99), quantile(over, .9), quantile(over, .99), quantile(over, 1))
+	t.Logf("%.1f %% within 1 step + 1 ms, %.1f %% launched when the step ended that ran on their arrival", share(within), share(one))
+	// How many steps end is a matter of order, which a busy machine does not change
+	// unless it keeps the Scheduler off its cores for a whole step. An engine that
+	// schedules a step ahead lets two end for nearly everybody.
+	if share(one) < 95 {
+		t.Errorf("%.1f %% of the newcomers were in the step after the one that ran, want 95 %%", share(one))
+	}
 	// Waits that are uniform in 0 to 1 step have a mean of 0.5 with a standard
-	// deviation of 0.29/√n. A schedule that runs a step ahead has a mean of 1.5 and
-	// half of its waits beyond one step: both bounds are far from it.
-	if mean > 0.7 {
+	// deviation of 0.29/√n; one step ahead: 1.5.
+	if mean > 0.9 {
 		t.Errorf("the mean wait is %.3f steps, want about half a step", mean)
 	}
-	if share := float64(within) / float64(n); share < 0.95 {
-		t.Errorf("%.1f %% of the waits are within 1 step + 1 ms, want 95 %%", 100*share)
+	if !*full {
+		return
 	}
-	if *full && mean > 0.53 {
-		t.Errorf("the mean of %d waits is %.3f steps, want at most 0.53", n, mean)
+	if mean > 0.53 {
+		t.Errorf("the mean of %d waits is %.3f steps, want at most 0.53", len(all), mean)
+	}
+	if share(within) < 95 {
+		t.Errorf("%.1f %% of the waits are within 1 step + 1 ms, want 95 %% on the noisiest machine", share(within))
 	}
 }
