@@ -1,9 +1,10 @@
 # waybill: two commands matter, `make run` and `make test`. The rest is listed by
 # `make help`.
 
-export GOTOOLCHAIN ?= go1.27.3+auto
-ifeq ($(GOTOOLCHAIN),local)
-export GOTOOLCHAIN = go1.27.3+auto
+# Any toolchain that the environment names, unless it is none or the local one,
+# which may be too old.
+ifeq ($(filter-out local,$(GOTOOLCHAIN)),)
+export GOTOOLCHAIN := go1.27.3+auto
 endif
 export CGO_ENABLED ?= 0
 
