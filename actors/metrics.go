@@ -137,7 +137,7 @@ func (m *engineMetrics) registerTokens(k maker, maxLen int) {
 	m.n = k.histogram("vllm:request_params_n", "Outputs asked for per prompt.", nBuckets)
 	m.computed = k.histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, without those found in the prefix cache.", sizes)
 	m.preempted = k.histogram("vllm:request_num_preemptions", "Preemptions per sequence.", fewBuckets)
-	m.promptTokens = k.counter("vllm:prompt_tokens_total", "Prompt tokens of ended sequences.")
+	m.promptTokens = k.counter("vllm:prompt_tokens_total", "Prompt tokens of ended sequences that had a first token.")
 	m.cachedTokens = k.counter("vllm:prompt_tokens_cached_total", "Prompt tokens that the prefix cache spared, once per sequence.")
 	source := k.counters("vllm:prompt_tokens_by_source_total", "Prompt tokens by where their keys and values came from.", "source")
 	m.computedTokens = source.WithLabelValues("local_compute")
@@ -269,9 +269,6 @@ func (m *engineMetrics) finished(s *Sequence, split *waybill.Split) {
 func (m *engineMetrics) tokens(s *Sequence, prompt int64) {
 	b := s.Bill
 	cached := b.CachedTokens.Load()
-	m.promptTokens.Add(float64(prompt))
-	m.cachedTokens.Add(float64(cached))
-	m.cachedBySource.Add(float64(cached))
 	m.promptLen.Observe(float64(prompt))
 	m.outputLen.Observe(float64(b.OutputTokens.Load()))
 	m.preempted.Observe(float64(b.Preemptions.Load()))
@@ -279,7 +276,12 @@ func (m *engineMetrics) tokens(s *Sequence, prompt int64) {
 	if s.limits != nil {
 		m.maxTokens.Observe(float64(s.limits.MaxTokens))
 	}
+	// Totals hold prompts that were computed: one that was aborted while it waited
+	// cost nothing, and the sources add up to the total.
 	if b.At(waybill.FirstToken) != 0 {
+		m.promptTokens.Add(float64(prompt))
+		m.cachedTokens.Add(float64(cached))
+		m.cachedBySource.Add(float64(cached))
 		m.computed.Observe(float64(prompt - cached))
 		m.computedTokens.Add(float64(prompt - cached))
 	}

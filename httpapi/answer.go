@@ -13,8 +13,8 @@ import (
 type answer struct {
 	engine  *actors.Engine
 	format  format
-	id      string
-	created int64
+	id      string // chatcmpl- or cmpl- and the request's id
+	created int64  // Unix seconds
 	model   string
 	head    []byte // `data: {"id":…,"object":…,"created":…,"model":…,`
 
@@ -88,6 +88,8 @@ func (a *answer) AppendDelta(dst []byte, d *actors.Delta) []byte {
 	if a.continuousUsage {
 		a.count(d)
 	}
+	// Tokens without text, such as a stop token, are told only to who asked for
+	// tokens.
 	if len(d.Text) > 0 || d.First || d.Finish == waybill.Running {
 		dst = a.appendEvent(dst, d, false)
 	} else if len(d.IDs) > 0 && (a.returnIDs || a.logprobs) {
@@ -132,6 +134,7 @@ func (a *answer) appendEvent(dst []byte, d *actors.Delta, finish bool) []byte {
 	} else {
 		dst = append(dst, "null"...)
 	}
+	// The prompt's ids come once, with the choice's first event.
 	withPrompt := a.returnIDs && d.First && !finish
 	if a.returnIDs && !finish {
 		dst = append(dst, `,"token_ids":`...)

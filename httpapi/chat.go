@@ -68,6 +68,8 @@ func (b *chatFields) prompt(s *Server) (actors.Prompt, *apiError) {
 	if s.cfg.Chat == nil {
 		return actors.Prompt{}, badField("messages", "the model has no chat template; use /v1/completions")
 	}
+	// Exactly one of the two ends: a turn that is opened, or the last message
+	// left open.
 	o := ChatOptions{
 		AddGenerationPrompt: b.AddGenerationPrompt == nil || *b.AddGenerationPrompt,
 		ContinueFinal:       isTrue(b.ContinueFinal),
@@ -162,6 +164,7 @@ func (b *chatBody) request(s *Server) (*actors.Request, *answer, *apiError) {
 	if isTrue(b.Echo) {
 		return nil, nil, badField("echo", "echo is not supported for chat completions by this server")
 	}
+	// top_logprobs: 0 without logprobs is what some clients send by default.
 	r.Sampling.Logprobs = actors.NoLogprobs
 	if isTrue(b.Logprobs) {
 		r.Sampling.Logprobs = 0
@@ -175,6 +178,8 @@ func (b *chatBody) request(s *Server) (*actors.Request, *answer, *apiError) {
 		}
 		r.Sampling.Logprobs = *n
 	}
+	// Without a bound a chat may fill the context. max_completion_tokens is the
+	// newer name and wins.
 	r.MaxTokens = -1
 	name := "max_tokens"
 	if b.MaxTokens != nil {

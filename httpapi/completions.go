@@ -12,7 +12,8 @@ import (
 // as OpenAI documents it.
 const defaultMaxTokens = 16
 
-// completionBody is the body of POST /v1/completions.
+// completionBody is the body of POST /v1/completions. Here logprobs is a number
+// of alternatives; in a chat it is a switch.
 type completionBody struct {
 	commonBody
 	Prompt   json.RawMessage `json:"prompt"`
@@ -37,9 +38,13 @@ func (b *completionBody) request(s *Server) (*actors.Request, *answer, *apiError
 		}
 		r.Sampling.Logprobs = *b.Logprobs
 		if r.Echo {
+			// The prompt is part of the text, so its tokens are described as well:
+			// that is how clients score a text.
 			r.PromptLogprobs, r.PromptTop = true, max(r.PromptTop, *b.Logprobs)
 		}
 	}
+	// A bound that the client named and that does not fit is its error; one that
+	// it did not name is not.
 	r.MaxTokens, r.FitMaxTokens = defaultMaxTokens, true
 	if b.MaxTokens != nil {
 		r.MaxTokens, r.FitMaxTokens = *b.MaxTokens, false
@@ -50,6 +55,8 @@ func (b *completionBody) request(s *Server) (*actors.Request, *answer, *apiError
 	if r.Sampling.MinTokens > r.MaxTokens {
 		return nil, nil, badField("min_tokens", "min_tokens is %d, more than max_tokens %d", r.Sampling.MinTokens, r.MaxTokens)
 	}
+	// Special tokens are recognised in a plain prompt: who writes one writes the
+	// whole model input, as with a template rendered by the client.
 	addSpecial := b.AddSpecialTokens == nil || *b.AddSpecialTokens
 	prompts, err := decodePrompts(b.Prompt, s.cfg.Engine.VocabSize(), addSpecial)
 	if err != nil {
@@ -81,6 +88,7 @@ func decodePrompts(raw json.RawMessage, vocab int, addSpecial bool) ([]actors.Pr
 	var out []actors.Prompt
 	switch inside := bytes.TrimLeft(raw[1:], " \t\r\n"); inside[0] {
 	case '"':
+		// Pointers, since a null would be read as an empty string.
 		var texts []*string
 		if jsonv2.Unmarshal(raw, &texts) != nil {
 			return nil, wrong

@@ -68,7 +68,9 @@ func (c *conn) Sent(firsts, lasts []*waybill.Waybill) {
 	}
 }
 
-// Close closes the connection and ends the response side of its request.
+// Close closes the connection and ends the response side of its request. At a
+// shutdown fasthttp calls it for idle connections from a goroutine of its own,
+// so it touches nothing that belongs to the serving goroutine.
 func (c *conn) Close() error {
 	if c.closed.CompareAndSwap(false, true) {
 		c.watcher.remove(c)
@@ -109,10 +111,15 @@ func (c *conn) hungUp() {
 	}
 }
 
+// idle is called when an answer has been written and the next request may come.
+func (c *conn) idle() {
+	c.fresh = true
+	c.finish()
+}
+
 // finish ends the response side of the current request: all its bytes are with
 // the kernel, or the connection is closed.
 func (c *conn) finish() {
-	c.fresh = true
 	r := c.current.Swap(nil)
 	if r == nil {
 		return

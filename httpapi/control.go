@@ -88,6 +88,8 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 	var text string
 	enc := actors.EncodeOptions{ParseSpecial: true}
 	switch {
+	// As in a request: a prompt gets the special tokens of the tokenizer, messages
+	// those of the template.
 	case b.Prompt != nil && len(b.Messages) > 0:
 		s.writeError(ctx, badField("prompt", "prompt and messages exclude each other"))
 		return

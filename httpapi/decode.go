@@ -23,9 +23,10 @@ func decodeJSON(body []byte, v any) *apiError {
 	switch {
 	case errors.As(err, &own):
 		return own
+	// The pointer is the path to the value: /stream_options/include_usage.
 	case errors.As(err, &wrong) && wrong.JSONPointer != "":
 		name := strings.ReplaceAll(strings.TrimPrefix(string(wrong.JSONPointer), "/"), "/", ".")
-		if wrong.Err != nil && wrong.JSONKind == '0' {
+		if wrong.Err != nil && wrong.JSONKind == '0' { // a number, but not one that fits
 			return badField(name, "%s must be %s, got %s", name, wordFor(wrong.GoType), wrong.JSONValue)
 		}
 		return badField(name, "%s must be %s, not %s", name, wordFor(wrong.GoType), article(wrong.JSONKind.String()))

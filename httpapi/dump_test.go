@@ -64,7 +64,7 @@ func checkLine(t *testing.T, line string) (reason string) {
 }
 
 func TestDumpAddsUpAndNothingIsLost(t *testing.T) {
-	s := startServer(t, withDump, func(u *setup) { u.engine.MaxSeqs = 4 })
+	s := startServer(t, withDump, func(u *setup) { u.engine.MaxSeqs, u.engine.MaxQueuedReqs = 4, 256 })
 	want := map[string]string{} // rid → reason
 	var mu sync.Mutex
 	expect := func(rid, reason string, n int) {

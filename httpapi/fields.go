@@ -58,6 +58,7 @@ type commonBody struct {
 	unsupported
 }
 
+// streamOptions ask for usage: once behind the last choice, or with every event.
 type streamOptions struct {
 	IncludeUsage    *bool `json:"include_usage"`
 	ContinuousUsage *bool `json:"continuous_usage_stats"`
@@ -81,6 +82,7 @@ func (b *commonBody) sampling(o actors.SamplingOptions, vocab int) (actors.Sampl
 		if f.in == nil {
 			continue
 		}
+		// Written so that NaN fails.
 		if v := *f.in; !(v >= f.low && v <= f.top) {
 			return o, badField(f.name, "%s must be between %v and %v, got %v", f.name, f.low, f.top, v)
 		}
@@ -104,6 +106,7 @@ func (b *commonBody) sampling(o actors.SamplingOptions, vocab int) (actors.Sampl
 		}
 		o.MinTokens = *b.MinTokens
 	}
+	// A negative seed is as good as any: its bits are taken.
 	o.Seed = actors.RandomSeed()
 	if b.Seed != nil {
 		o.Seed = uint64(*b.Seed)
@@ -129,6 +132,7 @@ func (b *commonBody) bias(o *actors.SamplingOptions, vocab int) *apiError {
 		return badField("logit_bias", "logit_bias has %d entries, limit %d", len(b.LogitBias), maxLogitBias)
 	}
 	for k, v := range b.LogitBias {
+		// Only the usual spelling of a number, lest "5" and "05" both name a token.
 		id, err := strconv.ParseInt(k, 10, 32)
 		if err != nil || strconv.FormatInt(id, 10) != k {
 			return badField("logit_bias", "logit_bias has the key %q, which is not a token id", k)
@@ -180,6 +184,7 @@ func (b *commonBody) fill(r *actors.Request, e *actors.Engine, defaults actors.S
 		}
 		r.N = *b.N
 	}
+	// Some clients send best_of: 1 with everything; more would need ranking.
 	if b.BestOf != nil && *b.BestOf != r.N {
 		return badField("best_of", "best_of is not supported unless it equals n (%d), got %d", r.N, *b.BestOf)
 	}
@@ -201,6 +206,7 @@ func (b *commonBody) fill(r *actors.Request, e *actors.Engine, defaults actors.S
 	r.IncludeStop = isTrue(b.IncludeStop)
 	r.KeepSpecial = b.SkipSpecial != nil && !*b.SkipSpecial
 	r.Stream = isTrue(b.Stream)
+	// Refused as OpenAI does: who sends it expects a stream.
 	if !r.Stream && b.StreamOptions != nil {
 		return badField("stream_options", "stream_options is only allowed with stream: true")
 	}

@@ -43,6 +43,8 @@ type chatToken struct {
 	Top     []chatToken `json:"top_logprobs,omitempty"`
 }
 
+// chatToken describes one token. A token may be part of a character: its name
+// then holds U+FFFD, and its bytes tell what it is.
 func (a *answer) chatToken(id int32, logprob float32) chatToken {
 	t := chatToken{Token: strings.ToValidUTF8(a.tokenText(id), "\ufffd"), Logprob: finite(logprob), Bytes: []int{}}
 	for _, c := range []byte(a.engine.TokenText(id)) {
@@ -156,6 +158,8 @@ func (completionsFormat) logprobs(a *answer, tokens []actors.TokenLogprobs, offs
 		name := strings.ToValidUTF8(a.tokenText(t.ID), "\ufffd")
 		v.TextOffset = append(v.TextOffset, offset)
 		v.Tokens = append(v.Tokens, name)
+		// Exact where tokens are whole characters; each byte of a cut one counts
+		// as one, as clients add names up.
 		offset += utf8.RuneCountInString(a.engine.TokenText(t.ID))
 		if t.Missing {
 			v.TokenLogprobs = append(v.TokenLogprobs, nil)
@@ -164,12 +168,14 @@ func (completionsFormat) logprobs(a *answer, tokens []actors.TokenLogprobs, offs
 		}
 		p := finite(t.Logprob)
 		v.TokenLogprobs = append(v.TokenLogprobs, &p)
+		// Different tokens may share a name; the likelier comes first and stays.
 		top := map[string]float64{}
 		for _, o := range t.Top {
 			if n := strings.ToValidUTF8(a.tokenText(o.ID), "\ufffd"); !has(top, n) {
 				top[n] = finite(o.Logprob)
 			}
 		}
+		// The chosen token is always listed, as one more if it is not among the best.
 		if !has(top, name) {
 			top[name] = p
 		}

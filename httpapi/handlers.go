@@ -141,10 +141,14 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 		s.writeError(ctx, bad)
 		return
 	}
+	// From here on every sequence is counted as received and then as exactly one
+	// of refused and admitted.
 	n := len(r.Prompts) * r.N
 	e.Received(n)
 	proto.Stamp(waybill.Decoded, waybill.Now())
 	s.fault("reserve")
+	// A place before any work: a refusal costs neither template nor tokenizer. How
+	// many tokens the body will make is not known yet; four bytes make about one.
 	places, err := e.Reserve(n, len(ctx.PostBody())/4)
 	if err != nil {
 		s.writeError(ctx, err)
@@ -170,6 +174,8 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 
 // answer waits until the head of the answer is decided and sends it.
 func (s *Server) answer(ctx *fasthttp.RequestCtx, c *conn, r *actors.Request, a *answer, w *actors.Writer) {
+	// Nothing is decided before there is something to send, so a failure up to the
+	// first token is a status and not an event.
 	err := w.First()
 	switch {
 	case errors.Is(err, actors.ErrAborted):

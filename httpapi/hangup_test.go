@@ -117,6 +117,28 @@ func TestHangUpIsNoticedInEveryPhase(t *testing.T) {
 	}
 }
 
+// The stream of an HTTP/1.0 client leaves the server's loop; it is watched all
+// the same.
+func TestHangUpOfAnHTTP10Stream(t *testing.T) {
+	s := startServer(t, withDump)
+	for i, h := range hangUps[:3] {
+		rid := fmt.Sprintf("old-%d", i)
+		c := s.dial()
+		req := request("POST", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":1000,"ignore_eos":true,"stream":true}`, "X-Request-Id: "+rid)
+		c.send(strings.Replace(req, "HTTP/1.1", "HTTP/1.0", 1))
+		if _, err := c.head(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // or the end comes before the stamp of the first write
+		h.do(c)
+		s.quiet()
+		if line := s.dumpLine(rid); line["reason"] != "abort" || line["e2e"] == "" {
+			t.Errorf("%s: line %v", h.name, line)
+		}
+	}
+	eventually(t, "all connections are closed", func() bool { return s.http.GetOpenConnectionsCount() == 0 })
+}
+
 // A connection whose peer hung up before its request was read is not served for
 // long either: the request finds the mark.
 func TestHangUpBeforeTheRequestIsRead(t *testing.T) {

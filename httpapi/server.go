@@ -95,16 +95,23 @@ func New(cfg Config) (*Server, error) {
 	metrics := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Engine.Gatherer(), promhttp.HandlerOpts{}))
 	r := router.New()
 	r.HandleMethodNotAllowed = true
+	// A near miss is a 404: a redirect would guess the scheme and host that a
+	// proxy in front has.
+	r.RedirectTrailingSlash, r.RedirectFixedPath = false, false
+	get := func(path string, h fasthttp.RequestHandler) {
+		r.GET(path, h)
+		r.HEAD(path, h)
+	}
 	r.POST("/v1/chat/completions", s.auth(s.handleChat))
 	r.POST("/v1/completions", s.auth(s.handleCompletions))
-	r.GET("/v1/models", s.auth(s.handleModels))
-	r.GET("/v1/models/{model:*}", s.auth(s.handleModel))
+	get("/v1/models", s.auth(s.handleModels))
+	get("/v1/models/{model:*}", s.auth(s.handleModel))
 	r.POST("/tokenize", s.auth(s.handleTokenize))
 	r.POST("/detokenize", s.auth(s.handleDetokenize))
-	r.GET("/health", s.handleHealth)
-	r.GET("/ready", s.handleReady)
-	r.GET("/version", s.handleVersion)
-	r.GET("/metrics", metrics)
+	get("/health", s.handleHealth)
+	get("/ready", s.handleReady)
+	get("/version", s.handleVersion)
+	get("/metrics", metrics)
 	r.NotFound = func(ctx *fasthttp.RequestCtx) {
 		s.writeError(ctx, &apiError{status: 404, message: "no such path: " + string(ctx.Path())})
 	}
@@ -147,7 +154,9 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 	switch st {
 	case fasthttp.StateActive:
 		c.active()
-	case fasthttp.StateIdle, fasthttp.StateClosed:
+	case fasthttp.StateIdle:
+		c.idle()
+	case fasthttp.StateClosed:
 		c.finish()
 	}
 }

@@ -51,7 +51,7 @@ func (u *unsupported) check() *apiError {
 	for _, f := range []struct {
 		name     string
 		value    json.RawMessage
-		harmless []string
+		harmless []string // compact JSON of values that ask for nothing
 	}{
 		{"tools", u.Tools, []string{"[]"}},
 		{"tool_choice", u.ToolChoice, []string{`"none"`, `"auto"`}},
@@ -88,6 +88,7 @@ func (u *unsupported) check() *apiError {
 			continue
 		}
 		var compact bytes.Buffer
+		// Blanks between tokens do not change a value.
 		if json.Compact(&compact, f.value) == nil && slices.Contains(f.harmless, compact.String()) {
 			continue
 		}

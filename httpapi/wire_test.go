@@ -167,20 +167,10 @@ func TestRequestIDsAreSafeToPrint(t *testing.T) {
 	s.dumpLine("from-body")
 }
 
-// Two requests in one write: the first answer may not wait for the second, and
-// both have their own times.
-func TestPipelinedAnswersAreNotHeldBack(t *testing.T) {
-	var hold atomic.Bool
-	release := make(chan struct{})
-	s := startServer(t, withDump, func(u *setup) {
-		u.engine.Fault = func(point string) {
-			if point == "intake" && hold.Load() {
-				<-release
-			}
-		}
-	})
+// Several requests in one write: all are answered, in order.
+func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
+	s := startServer(t, withDump)
 	for _, stream := range []string{"false", "true"} {
-		hold.Store(false)
 		c := s.dial()
 		body := strings.Replace(short, "{", `{"stream":`+stream+`,`, 1)
 		c.send(request("POST", "/v1/completions", body, "X-Request-Id: one-"+stream) +
@@ -206,21 +196,38 @@ func TestPipelinedAnswersAreNotHeldBack(t *testing.T) {
 			t.Errorf("a pipelined request has a receive time: %v", two)
 		}
 	}
-	// The first answer is on the wire while the second request is stuck.
-	hold.Store(false)
-	first := atomic.Int32{}
-	s2 := startServer(t, func(u *setup) {
-		u.engine.Fault = func(point string) {
-			if point == "intake" && first.Add(1) > 1 {
-				<-release
+}
+
+// What one pipelined request waits for is not the other's time.
+func TestPipelinedRequestsHaveTheirOwnTimes(t *testing.T) {
+	const stuck = 500 * time.Millisecond
+	for held := range 2 {
+		var n atomic.Int32
+		s := startServer(t, withDump, func(u *setup) {
+			u.engine.Fault = func(point string) {
+				if point == "intake" && int(n.Add(1)) == held+1 {
+					time.Sleep(stuck)
+				}
 			}
+		})
+		c := s.dial()
+		c.send(request("POST", "/v1/completions", short, "X-Request-Id: one") + request("POST", "/v1/completions", short, "X-Request-Id: two"))
+		begin := time.Now()
+		c.must().answer()
+		first := time.Since(begin)
+		c.must().answer()
+		s.quiet()
+		lines := []map[string]string{s.dumpLine("one"), s.dumpLine("two")}
+		if held == 1 && first >= stuck {
+			t.Errorf("answer 1 came after %v: it waited for answer 2", first)
 		}
-	})
-	c := s2.dial()
-	c.send(request("POST", "/v1/completions", short) + request("POST", "/v1/completions", short))
-	c.must().answer()
-	close(release)
-	c.must().answer()
+		if ms := millis(t, lines[held], "intake"); ms < 500 {
+			t.Errorf("the stuck request has %v ms of intake: %v", ms, lines[held])
+		}
+		if ms := millis(t, lines[1-held], "e2e"); ms >= 500 {
+			t.Errorf("the other was charged %v ms: %v", ms, lines[1-held])
+		}
+	}
 }
 
 // An answer that fills every buffer between server and client is cut off at the
@@ -348,4 +355,21 @@ func TestHTTP10(t *testing.T) {
 		t.Errorf("%v %s", r.header, r.body)
 	}
 	ask(`{"stream":true}`, "old-bad").failure(400)
+}
+
+func TestBodiesThatComeInOtherWays(t *testing.T) {
+	s := startServer(t)
+	c := s.dial()
+	c.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+	for _, part := range []string{short[:9], short[9:]} {
+		c.send(fmt.Sprintf("%x\r\n%s\r\n", len(part), part))
+	}
+	c.send("0\r\n\r\n")
+	c.must().answer()
+	c.send(fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(short)))
+	if r, err := c.head(); err != nil || r.status != 100 {
+		t.Fatalf("%v, %v; want 100 Continue", r, err)
+	}
+	c.send(short)
+	c.must().answer()
 }

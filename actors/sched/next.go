@@ -218,8 +218,9 @@ type candidate struct {
 }
 
 // prefills fills the step with prompt tokens. The oldest candidate is sure of
-// half the budget; the other half goes to those that fit into it whole, so that
-// a short prompt overtakes a long one without starving it.
+// half the budget; the other half goes to those that fit into it whole, and what
+// they leave to the shortest of the others, chunk by chunk: a short prompt
+// overtakes a long one without starving it, however small a chunk is.
 func (p *planner) prefills() {
 	cands := p.candidates()
 	if len(cands) == 0 {
@@ -229,21 +230,39 @@ func (p *planner) prefills() {
 	tokens := p.cfg.MaxBatchedTokens - p.plan.DecodeRows
 	head := cands[0]
 	total := max(p.cost.tokensWithin(p.load, head.start, tokens, limit), min(minPrefill, tokens))
-	others := total - min(head.rest, (total+1)/2)
+	sure := min(head.rest, (total+1)/2)
+	// Half of the time is more tokens for prompts that begin than for the end of
+	// a long one, whose tokens look at all that precede them.
+	idle := p.cost.predict(p.load)
+	others := max(total-sure, p.cost.tokensWithin(p.load, 0, tokens-sure, idle+(limit-idle)/2))
 	var short, rest []candidate
-	used := 0
+	used, shortest := 0, -1
 	for _, c := range cands[1:] {
 		if used+c.rest <= others {
 			used += c.rest
 			short = append(short, c)
-		} else {
-			rest = append(rest, c)
+			continue
 		}
+		if shortest < 0 || c.rest < rest[shortest].rest {
+			shortest = len(rest)
+		}
+		rest = append(rest, c)
 	}
-	budget := total
-	p.chunk(head, min(head.rest, total-used), &budget)
+	part := 0
+	// Prompts of like length stay in their order: sharing would only delay the
+	// first.
+	if shortest >= 0 && 2*rest[shortest].rest <= head.rest {
+		part = others - used
+		used += part
+	}
+	budget := max(total, sure+used)
+	p.chunk(head, min(head.rest, max(total-used, sure)), &budget)
 	for _, c := range short {
 		p.chunk(c, c.rest, &budget)
+	}
+	if part > 0 {
+		p.chunk(rest[shortest], part, &budget)
+		rest = append(rest[:shortest], rest[shortest+1:]...)
 	}
 	for _, c := range rest {
 		n := min(c.rest, budget, p.cost.tokensWithin(p.load, c.start, budget, limit))

@@ -93,6 +93,16 @@ func TestStartUpErrorsAreOneClearLineAndStatus2(t *testing.T) {
 		{"KV memory is no size", nil, []string{tinyModel, "--kv-cache-memory-bytes", "lots"}, []string{"--kv-cache-memory-bytes", "lots"}},
 		{"no sequences", nil, []string{tinyModel, "--max-num-seqs", "0"}, []string{"--max-num-seqs"}},
 		{"batch smaller than sequences", nil, []string{tinyModel, "--max-num-seqs", "8", "--max-num-batched-tokens", "4"}, []string{"batched tokens"}},
+		{"blocks beyond an int", nil, []string{tinyModel, "--block-size", "2305843009213693952"}, []string{"--block-size"}},
+		{"too many sequences", nil, []string{tinyModel, "--max-num-seqs", "9223372036854775807"}, []string{"--max-num-seqs"}},
+		{"too many places", nil, []string{tinyModel, "--max-num-queued-reqs", "9223372036854775807"}, []string{"--max-num-queued-reqs"}},
+		{"too many threads", nil, []string{tinyModel, "--threads", "100000"}, []string{"--threads"}},
+		{"no such port", nil, []string{tinyModel, "--port", "99999"}, []string{"--port"}},
+		{"negative interval", nil, []string{tinyModel, "--sse-keep-alive-interval=-1"}, []string{"--sse-keep-alive-interval"}},
+		{"interval beyond an int", nil, []string{tinyModel, "--sse-keep-alive-interval=9223372036854775807"}, []string{"--sse-keep-alive-interval"}},
+		{"negative grace", nil, []string{tinyModel, "--drain-grace=-1s"}, []string{"--drain-grace"}},
+		{"unknown flag", nil, []string{tinyModel, "--no-such-flag"}, []string{"--no-such-flag"}},
+		{"no such status", nil, []string{tinyModel, "--overload-status", "500"}, []string{"--overload-status"}},
 		{"unknown kernel level", []string{"WAYBILL_CPU=z80"}, []string{tinyModel}, []string{"z80"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

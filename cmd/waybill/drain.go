@@ -15,6 +15,14 @@ import (
 // cutPatience is how long cut requests have to take their error event.
 const cutPatience = 2 * time.Second
 
+// closePatience is how long the actors have to end once nobody is served.
+const closePatience = 5 * time.Second
+
+// sameSignal is how long after a signal another one is the same: timeout(1) sends
+// its signal to the process and to its group, a terminal's ^C comes to make and
+// from it. Nobody asks twice that fast.
+const sameSignal = 100 * time.Millisecond
+
 // lastWordsPatience bounds the last line's way to stderr.
 const lastWordsPatience = 200 * time.Millisecond
 
@@ -48,6 +56,10 @@ func (c *serveCmd) serveUntilSignal(srv *httpapi.Server, ln net.Listener, s *ser
 	case <-signals:
 	}
 	go func() {
+		time.Sleep(sameSignal)
+		for len(signals) > 0 {
+			<-signals
+		}
 		<-signals
 		lastWords("second signal, exiting at once")
 		os.Exit(1)
@@ -73,6 +85,14 @@ func (c *serveCmd) drain(srv *httpapi.Server, s *served) {
 	last, cancel := context.WithTimeout(context.Background(), cutPatience)
 	defer cancel()
 	_ = srv.Shutdown(last)
-	_ = s.engine.Close()
-	s.observers.close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.engine.Close()
+		s.observers.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closePatience): // a step hangs: the process ends without it
+	}
 }

@@ -36,6 +36,9 @@ type served struct {
 
 // load opens the model, packs its weights and starts the engine.
 func (c *serveCmd) load() (*served, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	dump, err := dumpWanted(os.Getenv("VT_TTFT_DUMP"))
 	if err != nil {
 		return nil, err
@@ -154,17 +157,6 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, threads int) (cfg
 			return cfg, "", fmt.Errorf("--max-model-len %d: the model was made for %d positions", c.MaxModelLen, mc.MaxPositionEmbeddings)
 		}
 		cfg.MaxModelLen = c.MaxModelLen
-	}
-	for _, f := range []struct {
-		flag string
-		v    int
-	}{
-		{"--max-num-seqs", c.MaxNumSeqs}, {"--max-num-batched-tokens", c.MaxNumBatchedTokens},
-		{"--block-size", c.BlockSize}, {"--max-num-queued-reqs", c.MaxNumQueuedReqs},
-	} {
-		if f.v < 1 {
-			return cfg, "", fmt.Errorf("%s must be at least 1, got %d", f.flag, f.v)
-		}
 	}
 	bytes, err := parseBytes(c.KVCacheMemoryBytes)
 	if err != nil {

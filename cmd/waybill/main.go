@@ -47,6 +47,13 @@ func main() {
 		kong.Description("An LLM server that can say where the time went."),
 		kong.UsageOnError(),
 		kong.DefaultEnvars("WAYBILL"),
+		// Every start-up error ends with status 2; kong's own for usage is 80.
+		kong.Exit(func(status int) {
+			if status != 0 {
+				status = 2
+			}
+			os.Exit(status)
+		}),
 	)
 	if err := k.Run(); err != nil {
 		lastWords(err)

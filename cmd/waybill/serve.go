@@ -35,6 +35,7 @@ type serveCmd struct {
 	MaxNumQueuedTokens int           `default:"0" help:"Prompt tokens of sequences without a first token. 0: no bound."`
 	OverloadStatus     int           `default:"503" enum:"429,503" help:"HTTP status of a refusal."`
 	SSEKeepAlive       int           `name:"sse-keep-alive-interval" default:"0" help:"Seconds between comments in silent streams. 0: none."`
+	PerRequestMetrics  bool          `name:"enable-per-request-metrics" help:"Add timings to the usage event of streams."`
 	DrainGrace         time.Duration `default:"2s" help:"After SIGTERM: how long new requests are still served."`
 	ShutdownTimeout    time.Duration `default:"30s" help:"After the grace: how long running requests may go on."`
 
@@ -66,6 +67,7 @@ func (c *serveCmd) Run() error {
 	srv, err := httpapi.New(httpapi.Config{
 		Engine: s.engine, Names: s.names, APIKey: c.APIKey, OverloadStatus: c.OverloadStatus,
 		Version: version, Chat: s.chat, Defaults: s.defaults, Created: time.Now(),
+		PerRequestMetrics: c.PerRequestMetrics,
 	})
 	if err != nil {
 		return exitError{2, err}

@@ -107,7 +107,15 @@ func TestSecondSignalEndsAServerWhoseStderrIsBlocked(t *testing.T) {
 	s := servePiped(t, "60s")
 	s.blockStderr()
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(3 * sameSignal)
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	s.endsWithin(10*time.Second, 1)
+}
+
+func TestSignalThatComesTwiceAtOnceStillDrains(t *testing.T) {
+	s := servePiped(t, "400ms")
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	s.complete(3) // in the grace
+	s.endsWithin(20*time.Second, 0)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 )
 
 // Type is the type of a metadata value.
@@ -76,6 +77,25 @@ func (v Value) Len() int { return v.len }
 // Metadata holds a file's keys and values.
 type Metadata map[string]Value
 
+// maxShownBytes bounds how much of a key an error repeats.
+const maxShownBytes = 80
+
+// shown returns a key as it may be printed: a damaged file's are any bytes.
+func shown(key string) string {
+	q := strconv.Quote(clipped(key))
+	if q[1:len(q)-1] == key {
+		return key
+	}
+	return q
+}
+
+func clipped(key string) string {
+	if len(key) > maxShownBytes {
+		return key[:maxShownBytes] + "…"
+	}
+	return key
+}
+
 // parseMetadata reads n keys and values.
 func parseMetadata(c *cursor, n int) (Metadata, error) {
 	m := make(Metadata, n)
@@ -87,15 +107,15 @@ func parseMetadata(c *cursor, n int) (Metadata, error) {
 			return nil, fmt.Errorf("metadata key %d: %w", i, err)
 		}
 		if _, ok := m[key]; ok {
-			return nil, fmt.Errorf("metadata key %q occurs twice", key)
+			return nil, fmt.Errorf("metadata key %q occurs twice", clipped(key))
 		}
 		t, err := c.uint32()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+			return nil, fmt.Errorf("%s: %w", shown(key), err)
 		}
 		v, err := parseValue(c, Type(t), 0)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+			return nil, fmt.Errorf("%s: %w", shown(key), err)
 		}
 		m[key] = v
 	}
