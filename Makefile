@@ -79,6 +79,10 @@ check-split: model ## Measure the split at 1 to 32 clients and check that every 
 bench-handoff: model ## Measure step end to bytes readable, and arrival to scheduled, hop by hop.
 	go test -timeout 30m -count=1 -v -run TestHandoffTakes ./httpapi -full
 
+.PHONY: bench-cost
+bench-cost: model ## Compare the throughput with a build that has no stamps, metrics and log, in turns.
+	go test -timeout 30m -count=1 -v -run TestObservingCosts ./cmd/waybill -full
+
 .PHONY: clients
 clients: model build ## Run guidellm and aiperf, unmodified, and compare their times with the server's.
 	CLIENTS_CACHE=$(CACHE)/clients cmd/bench/testdata/clients/run.sh $(CURDIR)/bin/waybill $(MODEL)
