@@ -76,6 +76,18 @@ sdk: model build ## Run OpenAI's Python and npm SDKs, unmodified, against a real
 check-split: model ## Measure the split at 1 to 32 clients and check that every line adds up.
 	go test -timeout 60m -count=1 -v -run TestDumpLines ./cmd/waybill -full
 
+.PHONY: bench-handoff
+bench-handoff: model ## Measure step end to bytes readable, and arrival to scheduled, hop by hop.
+	go test -timeout 30m -count=1 -v -run TestHandoffTakes ./httpapi -full
+
+.PHONY: bench-cost
+bench-cost: model ## Compare the throughput with a build that has no stamps, metrics and log, in turns.
+	go test -timeout 30m -count=1 -v -run TestObservingCosts ./cmd/waybill -full
+
+.PHONY: clients
+clients: model build ## Run guidellm and aiperf, unmodified, and compare their times with the server's.
+	CLIENTS_CACHE=$(CACHE)/clients cmd/bench/testdata/clients/run.sh $(CURDIR)/bin/waybill $(MODEL)
+
 .PHONY: bench-probe
 bench-probe: model ## Inject 500 requests beside 4 streams; print how long they wait, by phase of the step.
 	go test -timeout 30m -count=1 -v -run TestANewcomerWaits ./cmd/waybill -full

@@ -8,7 +8,7 @@ import (
 // handoff counts down the sampled rows of one step whose bytes are not on their
 // way yet. On a CPU every core computes during a step; GPU-step therefore parks
 // between steps until the count is zero, so that writers find a free core, but
-// no longer than handoffPatience.
+// no longer than handoffPatience and handoffPerRow allow.
 type handoff struct {
 	total   int // rows at the start
 	pending atomic.Int32
@@ -43,7 +43,7 @@ func (h *handoff) wait(t *time.Timer) {
 	if h.pending.Load() <= 0 {
 		return
 	}
-	t.Reset(handoffPatience)
+	t.Reset(handoffPatience + time.Duration(h.total)*handoffPerRow)
 	select {
 	case <-h.zero:
 		t.Stop()

@@ -11,6 +11,9 @@ type ledgerActor struct {
 
 // Receive books one finished sequence.
 func (a *ledgerActor) Receive(m any) {
+	if !waybill.Observing {
+		return
+	}
 	s := m.(*Sequence)
 	e := a.engine
 	split := s.Bill.Split()

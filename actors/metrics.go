@@ -201,10 +201,17 @@ func (m *engineMetrics) registerState(k maker, e *Engine) {
 }
 
 // interToken observes one gap.
-func (m *engineMetrics) interToken(ns int64) { m.itl.Observe(float64(ns) / 1e9) }
+func (m *engineMetrics) interToken(ns int64) {
+	if waybill.Observing {
+		m.itl.Observe(float64(ns) / 1e9)
+	}
+}
 
 // step observes a finished step and the gap before it.
 func (m *engineMetrics) step(d *stepDone) {
+	if !waybill.Observing {
+		return
+	}
 	m.stepSeconds.Observe(float64(d.endedAt-d.launchedAt) / 1e9)
 	m.iteration.Observe(float64(d.prefillTokens + d.decodeRows))
 	m.stepRows.Observe(float64(d.rows))

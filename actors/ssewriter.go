@@ -54,6 +54,7 @@ type Writer struct {
 	counted  []bool // prompts that total holds
 	firstLen int    // bytes of the choices' first events
 	started  bool   // something was appended
+	writing  bool   // bytes are on their way into the socket
 	ended    bool   // the terminal event is in, or the answer was cut off
 	aborted  bool
 	failed   *Failure
@@ -126,12 +127,16 @@ func (w *Writer) delta(d *Delta, h *handoff) bool {
 			w.ended = true
 		}
 	}
-	if h != nil {
+	late := w.writing // the last step's bytes are not through: no step waits for a slow client
+	if h != nil && !late {
 		w.handoffs = append(w.handoffs, h)
 	}
 	w.started = true
 	ok := len(w.buf) <= writerLimit+w.firstLen || w.ended
 	w.mu.Unlock()
+	if late {
+		h.done(1)
+	}
 	w.signal()
 	return ok
 }
@@ -239,6 +244,7 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 		lasts, w.lasts = w.lasts, lasts[:0]
 		handoffs, w.handoffs = w.handoffs, handoffs[:0]
 		ended, aborted := w.ended, w.aborted
+		w.writing = len(out) > 0
 		w.mu.Unlock()
 		if aborted {
 			for _, h := range handoffs {
@@ -265,7 +271,7 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 			}
 		}
 		w.mu.Lock()
-		w.spare = out[:0]
+		w.spare, w.writing = out[:0], false
 		more := len(w.buf) > 0
 		w.mu.Unlock()
 		if ended && !more {

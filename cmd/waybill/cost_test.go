@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serveBinary starts another build of the program on the default model.
+func serveBinary(t *testing.T, bin string, env []string, args ...string) (url string) {
+	t.Helper()
+	p := &process{t: t, exited: make(chan struct{})}
+	p.cmd = exec.Command(bin, append([]string{"serve", defaultModel, "--port", "0", "--served-model-name", "smollm2"}, args...)...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stderr = p
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	})
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if m := readyLine.FindStringSubmatch(p.log()); m != nil {
+			return m[1]
+		}
+	}
+	t.Fatalf("not ready within 60 s:\n%s", p.log())
+	return ""
+}
+
+// tokensPerSecond loads a server and returns its output throughput.
+func tokensPerSecond(t *testing.T, url string, requests, streams int) float64 {
+	t.Helper()
+	dir := t.TempDir()
+	waybill(t, "bench", "--base-url", url, "--num-prompts", strconv.Itoa(requests), "--max-concurrency", strconv.Itoa(streams),
+		"--random-input-len", "16", "--random-output-len", "64", "--save-result", "--result-dir", dir, "--result-filename", "r.json")
+	b, err := os.ReadFile(filepath.Join(dir, "r.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Throughput float64 `json:"output_throughput"`
+	}
+	if err := json.Unmarshal(b, &r); err != nil || r.Throughput <= 0 {
+		t.Fatalf("output_throughput %g, %v", r.Throughput, err)
+	}
+	return r.Throughput
+}
+
+// What stamps, metrics, dump lines and the request log cost: the program against
+// a build of it that has none of them, in turns, one idle while the other works.
+func TestObservingCostsLittle(t *testing.T) {
+	pairs, requests := 1, 8
+	if *full {
+		pairs, requests = 16, 32
+	}
+	bin := filepath.Join(t.TempDir(), "waybill")
+	if out, err := exec.Command("go", "build", "-tags", "nostamps", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	with, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls := [2]string{
+		serveBinary(t, with, []string{"VT_TTFT_DUMP=1"}, "--log-format", "json"),
+		serveBinary(t, bin, nil, "--log-format", "none"),
+	}
+	var ratios []float64
+	for i := range pairs {
+		var got [2]float64
+		for k := range 2 {
+			which := (i + k) % 2 // either goes first every other time
+			got[which] = tokensPerSecond(t, urls[which], requests, 8)
+		}
+		ratios = append(ratios, got[0]/got[1])
+		t.Logf("pair %2d: %.1f tok/s observed, %.1f not: ratio %.4f", i, got[0], got[1], got[0]/got[1])
+	}
+	// The builds are what they are said to be.
+	for i, url := range urls {
+		a := waybillMetric(t, url, "vllm:e2e_request_latency_seconds_count")
+		if want := float64(pairs * requests); (i == 0) != (a >= want) {
+			t.Errorf("server %d has booked %g requests of %g", i, a, want)
+		}
+	}
+	var mean, squares float64
+	for _, r := range ratios {
+		mean += r / float64(len(ratios))
+	}
+	for _, r := range ratios {
+		squares += (r - mean) * (r - mean)
+	}
+	t.Logf("%d pairs: ratio mean %.4f, median %.4f", pairs, mean, quantile(ratios, .5))
+	if pairs > 1 {
+		noise := 2 * math.Sqrt(squares/float64(pairs-1)/float64(pairs))
+		t.Logf("two standard errors are %.4f", noise)
+		if mean+noise < 0.99 {
+			t.Errorf("observing costs %.2f %% of the throughput, want less than 1 %%", 100*(1-mean))
+		}
+	}
+}
+
+// waybillMetric returns the sum of a series.
+func waybillMetric(t *testing.T, url, name string) (sum float64) {
+	t.Helper()
+	for _, l := range strings.Split(fetch(t, http.DefaultClient, url+"/metrics", ""), "\n") {
+		if strings.HasPrefix(l, name+"{") {
+			v, err := strconv.ParseFloat(l[strings.LastIndexByte(l, ' ')+1:], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += v
+		}
+	}
+	return sum
+}
