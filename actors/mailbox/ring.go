@@ -13,8 +13,9 @@ type slot struct {
 	msg any
 }
 
-// ring is a bounded queue for many producers and one consumer (D. Vyukov's
-// bounded MPMC queue, with the consumer side reduced to one goroutine).
+// ring is a bounded queue for many producers and one consumer (the known
+// bounded MPMC queue with a sequence number per slot, its consumer side reduced to
+// one goroutine).
 // It never allocates after it was made and never blocks.
 type ring struct {
 	slots []slot

@@ -71,7 +71,7 @@ func gap(rng *rand.Rand, rate, burstiness float64) float64 {
 }
 
 // gamma draws from a gamma distribution of the given shape and scale 1.
-// Marsaglia and Tsang, "A simple method for generating gamma variables", 2000.
+// "A simple method for generating gamma variables", ACM TOMS 26(3), 2000.
 func gamma(rng *rand.Rand, shape float64) float64 {
 	if shape < 1 {
 		// Section 6: a variable of shape + 1, pulled towards zero.
