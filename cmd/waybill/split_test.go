@@ -16,6 +16,9 @@ import (
 // full runs the whole measurement instead of a sample of it: `make check-split`.
 var full = flag.Bool("full", false, "run the whole measurement of the split")
 
+// onlyClients picks one row of the whole measurement.
+var onlyClients = flag.Int("clients", 0, "with -full: measure at this number of clients only")
+
 // mix is the i-th request of the measurement: mixed lengths, greedy, one in four
 // not streamed.
 func mix(i int) (body string, stream bool) {
@@ -112,6 +115,9 @@ func TestDumpLinesAddUpAndClientsSeeTheSameBytes(t *testing.T) {
 	n, levels := 24, []int{1, 6}
 	if *full {
 		n, levels = 200, []int{1, 2, 4, 8, 16, 32}
+		if *onlyClients > 0 {
+			levels = []int{*onlyClients}
+		}
 	}
 	with := serveDefault(t, []string{"VT_TTFT_DUMP=1"})
 	without := serveDefault(t, []string{"VT_TTFT_DUMP="})
