@@ -61,7 +61,7 @@ func (e *Engine) Submit(r *Request) *Writer {
 		}
 		bill.CopyIntake(r.Proto)
 		r.seqs[i] = &Sequence{
-			ID: sched.SeqID(e.nextID.Add(1)), Index: i, Bill: bill, req: r, prompt: i / r.N,
+			ID: sched.SeqID(e.nextID.Add(1)), Index: i, Bill: bill, req: r,
 		}
 	}
 	for _, s := range r.seqs {
@@ -80,7 +80,6 @@ func (e *Engine) Submit(r *Request) *Writer {
 			least = a
 		}
 	}
-	r.intake = least
 	least.load.Add(1)
 	if !least.ref.Tell(&intakeWork{r}) {
 		least.load.Add(-1)

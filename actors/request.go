@@ -94,7 +94,6 @@ type Request struct {
 
 	writer  *Writer
 	seqs    []*Sequence
-	intake  *intakeActor
 	invalid atomic.Bool // refused by Intake: never admitted
 }
 
@@ -110,9 +109,8 @@ type Sequence struct {
 	// Bill is its ledger.
 	Bill *waybill.Waybill
 
-	req    *Request
-	shard  *mailbox.Ref
-	prompt int // index of its prompt
+	req   *Request
+	shard *mailbox.Ref
 
 	// Set by Intake before Admit.
 	ids    []int32
