@@ -186,6 +186,8 @@ func (e *Engine) Close() error {
 		<-s.StopWhenDrained()
 	}
 	<-e.ledger.StopWhenDrained()
+	<-e.inspector.Stop()
+	e.stuck.close()
 	<-e.super.Stop()
 	return e.exec.Close()
 }

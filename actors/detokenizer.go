@@ -150,6 +150,9 @@ func (a *detokActor) send(s *Sequence, d *detokState, delta *Delta, text []byte,
 		}
 		s.Bill.Stamp(waybill.FirstText, waybill.Now())
 	}
+	if a.engine.cfg.ShowContent {
+		s.shownOutput = append(s.shownOutput, text[:min(len(text), shownBytes-len(s.shownOutput))]...)
+	}
 	delta.Text, delta.IDs, delta.Logprobs = text, d.ids, d.logprobs
 	delta.Usage = Usage{Prompt: len(s.ids), Cached: int(s.Bill.CachedTokens.Load()), Completion: d.out}
 	if !s.req.writer.delta(delta, h) {

@@ -61,6 +61,14 @@ type Config struct {
 	Fault func(point string)
 	// Wrap, if set, wraps each executor; tests make a device fail in it.
 	Wrap func(Executor) Executor
+	// StuckAfter is how long a handler or a step may run before it counts as stuck;
+	// 0 means 1 s.
+	StuckAfter time.Duration
+	// ConsoleActions lets viewers cancel requests and drain; ShowContent keeps
+	// prompts and outputs for them.
+	ConsoleActions, ShowContent bool
+	// Telemetry reads the devices; nil if there are none to ask.
+	Telemetry func() ([]GPUInfo, error)
 	// StallAfter is the age of a step in flight from which the engine counts as
 	// hung; 0 means 30 s.
 	StallAfter time.Duration
@@ -83,6 +91,15 @@ type Engine struct {
 	shards   []*mailbox.Ref
 	ledger   *mailbox.Ref
 	super    *mailbox.Ref
+
+	// What the console shows.
+	inspector *mailbox.Ref
+	viewers   atomic.Int64
+	lane      stepLane
+	exemplars exemplars
+	restarts  restartLog
+	stuck     *stuckDetector
+	startedAt int64
 
 	nextID     atomic.Uint64
 	inStep     atomic.Int64 // when the step in flight was launched, 0 if none
@@ -117,8 +134,9 @@ func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) 
 		system:   mailbox.NewSystem(mailboxClock),
 		places:   admission{maxSeqs: int64(cfg.MaxQueuedReqs), maxTokens: int64(cfg.MaxQueuedTokens)},
 		registry: registry{seqs: map[*Sequence]struct{}{}},
-		failures: map[string][]int64{},
+		failures: map[string][]int64{}, startedAt: waybill.Now(),
 	}
+	e.stuck = e.newStuckDetector()
 	e.metrics = newEngineMetrics(e)
 	exec, err := e.newExecutor()
 	if err != nil {
@@ -134,6 +152,7 @@ func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) 
 	if err := e.startPipeline(1, exec); err != nil {
 		return nil, err
 	}
+	go e.stuck.run()
 	e.ready.Store(true)
 	return e, nil
 }
@@ -178,6 +197,25 @@ func (e *Engine) startFrontend() (err error) {
 	e.ledger, err = e.spawn(mailbox.Options{
 		Name: "ledger", Kind: "ledger", Ring: ledgerRing,
 		New:       func(*mailbox.Ref) mailbox.Handler { return &ledgerActor{engine: e} },
+		OnFailure: func(f mailbox.Failure) mailbox.Directive { e.report(f); return e.restartOrDie(f) },
+	})
+	if err != nil {
+		return err
+	}
+	var inspector *inspectorActor
+	e.inspector, err = e.spawn(mailbox.Options{
+		Name: "inspector", Kind: "inspector", Ring: controlRing + 2*maxViewers,
+		New: func(ref *mailbox.Ref) mailbox.Handler {
+			viewers := map[*Watcher]struct{}{}
+			if inspector != nil {
+				viewers = inspector.viewers // a restart loses no viewer
+			}
+			inspector = &inspectorActor{engine: e, ref: ref, viewers: viewers}
+			if len(viewers) > 0 {
+				inspector.start()
+			}
+			return inspector
+		},
 		OnFailure: func(f mailbox.Failure) mailbox.Directive { e.report(f); return e.restartOrDie(f) },
 	})
 	if err != nil {
@@ -233,9 +271,9 @@ func (e *Engine) startPipeline(epoch uint64, exec Executor) error {
 	}
 	p := &pipeline{epoch: epoch}
 	failed := func(f mailbox.Failure) mailbox.Directive {
-		e.report(f)
+		n := e.report(f)
 		e.rebuilding.Store(true)
-		e.super.Tell(pipelineFailed{p, f})
+		e.super.Tell(pipelineFailed{p, f, n})
 		return mailbox.Stop
 	}
 	p.gpu, err = e.spawn(mailbox.Options{
@@ -293,11 +331,14 @@ func (e *Engine) fault(point string) {
 	}
 }
 
-// report tells the owner of the process of an actor failure.
-func (e *Engine) report(f mailbox.Failure) {
+// report books an actor failure, tells the owner of the process, and returns its
+// number in the console's timeline.
+func (e *Engine) report(f mailbox.Failure) int64 {
+	n := e.restarts.add(f)
 	if e.cfg.OnReport != nil {
 		e.cfg.OnReport(f)
 	}
+	return n
 }
 
 func newSamplerState(s *Sequence) *sampling.State { return sampling.NewState(s.params, s.ids) }
@@ -354,6 +395,7 @@ func (e *Engine) scheduled(st sched.Stats) {
 	m.waiting.Store(int64(st.Waiting))
 	m.kvUsed.Store(int64(st.TotalBlocks - st.FreeBlocks))
 	m.kvTotal.Store(int64(st.TotalBlocks))
+	m.kvCached.Store(int64(st.CachedBlocks))
 	m.preemptions.Store(st.Preemptions)
 	m.prefixQueries.Store(st.PrefixQueries)
 	m.prefixHits.Store(st.PrefixHits)

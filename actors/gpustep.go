@@ -165,6 +165,7 @@ func (a *gpuStepActor) run() {
 	m := newStepDone()
 	m.epoch, m.step, m.launchedAt = a.pipe.epoch, a.step, a.launched
 	m.gapGPU, m.gapWriters = a.gapGPU, a.gapWriters
+	m.expected = int64(a.plan.Expected)
 	rows := len(a.plan.Rows)
 	m.results = append(m.results[:0], make([]sched.Result, rows)...)
 	m.extras = append(m.extras[:0], make([]*tokenExtras, rows)...)

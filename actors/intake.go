@@ -3,6 +3,7 @@ package actors
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 
 	"waybill/actors/mailbox"
@@ -176,11 +177,22 @@ func (a *intakeActor) close(j *intakeJob) *Failure {
 		if r.Echo {
 			s.text = j.text
 		}
+		if e.cfg.ShowContent && i == 0 {
+			s.shownPrompt = e.shownPrompt(j.text, ids)
+		}
 		e.places.counted(s, int64(len(ids)))
 		s.Bill.PromptTokens.Store(int64(len(ids)))
 		s.Bill.Stamp(waybill.Tokenized, now)
 	}
 	return nil
+}
+
+// shownPrompt returns the beginning of a prompt for the console.
+func (e *Engine) shownPrompt(text string, ids []int32) string {
+	if text == "" {
+		text = e.tok.Decode(ids[:min(len(ids), shownBytes)], false)
+	}
+	return strings.ToValidUTF8(text[:min(len(text), shownBytes)], "")
 }
 
 // checkLength returns the output bound of a request whose prompt has n tokens, at

@@ -18,6 +18,7 @@ func (a *ledgerActor) Receive(m any) {
 	e := a.engine
 	split := s.Bill.Split()
 	e.metrics.finished(s, &split)
+	e.exemplars.add(newRecord(s, split))
 	if w := e.cfg.Dump; w != nil {
 		a.line = s.Bill.AppendDump(a.line[:0])
 		_, _ = w.Write(a.line)

@@ -52,6 +52,39 @@ const (
 	// more, and clients that obey it must come back within a load balancer's patience.
 	minRetryAfter = time.Second
 	maxRetryAfter = time.Minute
+	// laneSteps is how many steps the console's lane holds between two samples:
+	// at 1 ms a step a second's worth fits nearly twice.
+	laneSteps = 2048
+	// recentRequests ended sequences and the slowest slowRequests of the last
+	// slowFor are kept for the console, at some 2 KB each.
+	recentRequests = 256
+	slowRequests   = 32
+	slowFor        = time.Hour
+	// shownBytes bounds the prompt and the output that are kept of a sequence with
+	// --console-show-content.
+	shownBytes = 16 << 10
+	// recentShown of the recent sequences are in every sample; all are found by id.
+	recentShown = 50
+	// samplePatience is how long a single sample waits for the Inspector.
+	samplePatience = 5 * time.Second
+	// costWindow is how many samples the cost of watching is averaged over.
+	costWindow = 10
+	// liveRequests bounds the list of sequences under way in one sample.
+	liveRequests = 200
+	// restartsKept and stucksKept bound the timelines of failures and of stuck
+	// handlers.
+	restartsKept = 64
+	stucksKept   = 32
+	// sampleInterval is the time between two samples while somebody watches.
+	sampleInterval = time.Second
+	// maxViewers bounds open consoles: each takes a connection and a copy of every
+	// sample.
+	maxViewers = 50
+	// stuckAfter is how long a handler may run before it counts as stuck: no
+	// handler but a step takes 10 ms, and a step is cut to 50 ms of prompt.
+	stuckAfter = time.Second
+	// stuckLook is the time between two looks for stuck handlers.
+	stuckLook = 250 * time.Millisecond
 	// stallAfter is the age of a step in flight from which the engine counts as
 	// hung: the longest step of a slow CPU is below a second.
 	stallAfter = 30 * time.Second

@@ -54,6 +54,8 @@ type stepDone struct {
 	// gapGPU and gapWriters are the time between the step before and this one
 	// that GPU-step itself took, and that it left to the writers, in nanoseconds.
 	gapGPU, gapWriters int64
+	// expected is how long the step was likely to take, in nanoseconds.
+	expected int64
 	// rows, prefillTokens and decodeRows count the step's work; changed says that
 	// its sequences are not those of the step before.
 	rows, prefillTokens, decodeRows int
@@ -123,6 +125,19 @@ func (m *tokenBatch) put() {
 // endSeq says that a sequence's end word was set to abort or error by somebody
 // other than the Detokenizer. From: whoever won. Owner: Detokenizer.
 type endSeq struct{ seq *Sequence }
+
+// ---- to Inspector ----
+
+// subscribe brings a viewer, unsubscribe takes it away.
+// From: Watch and Watcher.Close, on any goroutine. Owner: Inspector.
+type (
+	subscribe   struct{ w *Watcher }
+	unsubscribe struct{ w *Watcher }
+)
+
+// sampleNow says that the next sample is due.
+// From: the Inspector's own timer. Owner: nobody, it is one value.
+type sampleNow struct{}
 
 // ---- to Ledger ----
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"waybill/actors/mailbox"
 	"waybill/actors/waybill"
 )
 
@@ -61,7 +62,13 @@ type engineMetrics struct {
 	generated, preemptions, prefixQueries, prefixHits atomic.Int64
 	running, waiting, kvUsed, kvTotal                 atomic.Int64
 	ledgerDropped, rebuilds                           atomic.Int64
-	received, invalid, unreadable, refused, admitted  atomic.Int64
+	// For the console: steps and their time, blocks that hold a free prefix, ended
+	// sequences by reason, consoles refused, incidents of stuck handlers; the waits
+	// of bytes for their writer, and the writes.
+	steps, stepNs, kvCached, viewersRefused, stuck   atomic.Int64
+	ended                                            [waybill.Error + 1]atomic.Int64
+	writerWait, writerWrite                          mailbox.Hist
+	received, invalid, unreadable, refused, admitted atomic.Int64
 }
 
 // maker registers series with the labels that all of them carry.
@@ -202,7 +209,19 @@ func (m *engineMetrics) registerState(k maker, e *Engine) {
 		return float64(e.cfg.LinesDropped())
 	}))
 	k.total("waybill:ledger_dropped_total", "Waybills lost because the Ledger was too far behind.", &m.ledgerDropped)
+	k.total("waybill:stuck_handlers_total", "Handlers and steps that ran longer than --stuck-after.", &m.stuck)
 	k.total("waybill:pipeline_rebuilds_total", "Rebuilds of Scheduler and GPU-step after a failure.", &m.rebuilds)
+}
+
+// wrote observes a write that began at from with bytes made at made.
+func (m *engineMetrics) wrote(made, from int64) {
+	if !waybill.Observing {
+		return
+	}
+	if made != 0 {
+		m.writerWait.Record(from - made)
+	}
+	m.writerWrite.Record(waybill.Now() - from)
 }
 
 // interToken observes one gap.
@@ -217,6 +236,8 @@ func (m *engineMetrics) step(d *stepDone) {
 	if !waybill.Observing {
 		return
 	}
+	m.steps.Add(1)
+	m.stepNs.Add(d.endedAt - d.launchedAt)
 	m.stepSeconds.Observe(float64(d.endedAt-d.launchedAt) / 1e9)
 	m.iteration.Observe(float64(d.prefillTokens + d.decodeRows))
 	m.stepRows.Observe(float64(d.rows))
@@ -237,6 +258,7 @@ func (m *engineMetrics) step(d *stepDone) {
 func (m *engineMetrics) finished(s *Sequence, split *waybill.Split) {
 	b := s.Bill
 	m.success[split.Reason].Inc()
+	m.ended[split.Reason].Add(1)
 	for p, o := range m.phase {
 		if split.Has(waybill.Part(p)) {
 			o.Observe(split.Seconds(waybill.Part(p)))

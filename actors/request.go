@@ -125,6 +125,11 @@ type Sequence struct {
 	// Owned by the Detokenizer.
 	detok *detokState
 
+	// With --console-show-content: the rendered prompt's beginning, written by
+	// Intake, and the output's, written by the Detokenizer.
+	shownPrompt string
+	shownOutput []byte
+
 	posted    atomic.Bool // its Admit was posted: a rebuild admits it again
 	place     atomic.Bool // true while it holds a place
 	tokens    atomic.Int64

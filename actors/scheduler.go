@@ -26,6 +26,7 @@ type schedulerActor struct {
 	// left then although no plan was on offer.
 	lastEnded int64
 	leftBusy  bool
+	restGap   int64 // before the step in flight, if it was launched from such a rest
 }
 
 // Receive handles one event.
@@ -78,7 +79,8 @@ func (a *schedulerActor) stepDone(m *stepDone) {
 	}
 	if m.bound != 0 {
 		if m.step == 0 && a.leftBusy {
-			a.engine.metrics.gap[gapScheduler].Observe(float64(m.bindAt-a.lastEnded) / 1e9)
+			a.restGap = m.bindAt - a.lastEnded
+			a.engine.metrics.gap[gapScheduler].Observe(float64(a.restGap) / 1e9)
 		}
 		done, err := a.core.Bound(m.boundStep, m.bound)
 		if err != nil {
@@ -113,7 +115,7 @@ func (a *schedulerActor) finish(m *stepDone) {
 		o := &outs[i]
 		s := o.Params.(*Sequence)
 		if o.Prefill {
-			s.Bill.PrefillChunks.Add(1)
+			s.Bill.AddChunk(uint64(m.step), o.Tokens, m.launchedAt, m.endedAt)
 		}
 		if s.Bill.At(waybill.Launched) == 0 {
 			s.Bill.Stamp(waybill.Launched, m.launchedAt)
@@ -148,6 +150,8 @@ func (a *schedulerActor) finish(m *stepDone) {
 	}
 	m.handoff.done(m.handoff.total - sampled)
 	a.engine.metrics.step(m)
+	a.engine.lane.add(m.epoch, m, a.restGap)
+	a.restGap = 0
 	for i, b := range a.batches {
 		if b != nil {
 			a.batches[i] = nil
@@ -200,6 +204,7 @@ func (a *schedulerActor) publish() {
 	for {
 		offered := a.core.Offered()
 		plan := a.core.Next()
+		a.engine.lane.offered(plan)
 		old := a.pipe.slot.Swap(plan)
 		if offered != nil && old == nil {
 			// GPU-step took what was on offer: it runs, or is void. The new plan

@@ -55,6 +55,9 @@ type Writer struct {
 	firstLen int    // bytes of the choices' first events
 	started  bool   // something was appended
 	writing  bool   // bytes are on their way into the socket
+	inFlight int    // how many
+	since    int64  // when the oldest of these and of buf was made; 0: there are none
+	bufSince int64  // when the oldest of buf was
 	ended    bool   // the terminal event is in, or the answer was cut off
 	aborted  bool
 	failed   *Failure
@@ -113,6 +116,9 @@ func (w *Writer) delta(d *Delta, h *handoff) bool {
 		return true
 	}
 	before := len(w.buf)
+	if before == 0 && waybill.Observing {
+		w.bufSince = waybill.Now()
+	}
 	w.buf = w.req.Encoder.AppendDelta(w.buf, d)
 	if d.First {
 		w.firsts = append(w.firsts, d.Bill)
@@ -154,6 +160,22 @@ func (w *Writer) collect(d *Delta) {
 	if d.Finish != waybill.Running {
 		c.Finish, c.StopString, c.StopID = d.Finish, d.StopString, d.StopID
 	}
+}
+
+// backlog returns how many bytes wait for the client and for how long the oldest
+// of them has, in nanoseconds. Any goroutine; nil has none.
+func (w *Writer) backlog(now int64) (bytes int, lag int64) {
+	if w == nil {
+		return 0, 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, at := range []int64{w.since, w.bufSince} {
+		if at != 0 {
+			lag = max(lag, now-at)
+		}
+	}
+	return w.inFlight + len(w.buf), lag
 }
 
 // fail ends the answer with an error. Only the first call counts. Detokenizer
@@ -244,7 +266,9 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 		lasts, w.lasts = w.lasts, lasts[:0]
 		handoffs, w.handoffs = w.handoffs, handoffs[:0]
 		ended, aborted := w.ended, w.aborted
-		w.writing = len(out) > 0
+		w.writing, w.inFlight = len(out) > 0, len(out)
+		w.since, w.bufSince = w.bufSince, 0
+		made := w.since
 		w.mu.Unlock()
 		if aborted {
 			for _, h := range handoffs {
@@ -253,8 +277,10 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 			return n, ErrAborted
 		}
 		if len(out) > 0 {
+			from := waybill.Now()
 			m, err := dst.Write(out)
 			n += int64(m)
+			w.engine.metrics.wrote(made, from)
 			for _, h := range handoffs {
 				h.done(1)
 			}
@@ -271,7 +297,7 @@ func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 			}
 		}
 		w.mu.Lock()
-		w.spare, w.writing = out[:0], false
+		w.spare, w.writing, w.inFlight, w.since = out[:0], false, 0, 0
 		more := len(w.buf) > 0
 		w.mu.Unlock()
 		if ended && !more {

@@ -21,6 +21,7 @@ var errInternal = &Failure{
 type pipelineFailed struct {
 	pipe    *pipeline
 	failure mailbox.Failure
+	number  int64 // in the console's timeline
 }
 
 // supervisorActor rebuilds the pipeline after a failure. It is the root: if it
@@ -45,7 +46,7 @@ func (a *supervisorActor) Receive(m any) {
 		a.engine.die(fmt.Errorf("%d failures of the pipeline within %v, the last in %s: %v", maxFailures, failureWindow, f.failure.Actor, f.failure.Reason))
 		return
 	}
-	if err := a.engine.rebuild(f.pipe); err != nil {
+	if err := a.engine.rebuild(f.pipe, f.number); err != nil {
 		a.engine.die(err)
 	}
 }
@@ -68,7 +69,7 @@ func (e *Engine) tooMany(failures *[]int64) bool {
 
 // rebuild replaces a failed pipeline: sequences that have produced a token get an
 // error, the others are admitted again.
-func (e *Engine) rebuild(old *pipeline) error {
+func (e *Engine) rebuild(old *pipeline, failure int64) error {
 	e.rebuilding.Store(true)
 	defer e.rebuilding.Store(false)
 	old.slot.Store(nil)
@@ -84,10 +85,12 @@ func (e *Engine) rebuild(old *pipeline) error {
 		}
 		e.exec = exec
 	}
+	failed, again := 0, 0
 	for _, s := range e.registry.snapshot() {
 		if s.posted.Load() && s.place.Load() && (s.Bill.At(waybill.FirstToken) != 0 || s.Bill.Reason() != waybill.Running) {
 			e.failSequence(s, errInternal)
 			e.released(s)
+			failed++
 		}
 	}
 	e.stepFinished()
@@ -98,8 +101,10 @@ func (e *Engine) rebuild(old *pipeline) error {
 		if s.posted.Load() && s.place.Load() {
 			s.reset()
 			e.tellScheduler(admit{s})
+			again++
 		}
 	}
+	e.restarts.lost(failure, "%d sequences got an error, %d were admitted again, the prefix cache was emptied", failed, again)
 	e.metrics.rebuilds.Add(1)
 	return nil
 }
@@ -132,7 +137,7 @@ func (e *Engine) forceFail(s *Sequence) {
 
 // onDetokenizerFailure answers the sequences that the failed instance held.
 func (e *Engine) onDetokenizerFailure(a *detokActor, f mailbox.Failure) mailbox.Directive {
-	e.report(f)
+	e.restarts.lost(e.report(f), "%d sequences got an error", len(a.live))
 	for s := range a.live {
 		e.forceFail(s)
 	}
@@ -150,7 +155,7 @@ func (e *Engine) onDetokenizerFailure(a *detokActor, f mailbox.Failure) mailbox.
 // onIntakeFailure answers the request that the failed instance worked on and
 // gives the others to its successor.
 func (e *Engine) onIntakeFailure(a *intakeActor, f mailbox.Failure) mailbox.Directive {
-	e.report(f)
+	e.restarts.lost(e.report(f), "%d request got an error, %d went on to the successor", min(1, len(a.works)), max(0, len(a.works)-1))
 	for i, j := range a.works {
 		if i == 0 {
 			e.refuse(j.req, errInternal)

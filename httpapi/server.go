@@ -62,6 +62,8 @@ type Config struct {
 	// ReadTimeout bounds a request's arrival from its first byte, IdleTimeout the
 	// time between requests, WriteDeadline each write; 0 means the default.
 	ReadTimeout, IdleTimeout, WriteDeadline time.Duration
+	// Console says whether /console is served.
+	Console Console
 	// Fault, if set, is called before a body is decoded and before places are
 	// taken, with "decode" and "reserve"; tests sleep in it.
 	Fault func(point string)
@@ -112,6 +114,7 @@ func New(cfg Config) (*Server, error) {
 	get("/ready", s.handleReady)
 	get("/version", s.handleVersion)
 	get("/metrics", metrics)
+	s.routeConsole(r)
 	r.NotFound = func(ctx *fasthttp.RequestCtx) {
 		s.writeError(ctx, &apiError{status: 404, message: "no such path: " + string(ctx.Path())})
 	}

@@ -13,12 +13,16 @@ const (
 	histSize = (37-subBits)<<subBits + 2<<subBits
 )
 
-// Hist counts durations. One goroutine records, any may read; a reader may see
-// a count that is a few samples old.
+// Hist counts durations. Any goroutine may record and read; a reader may see a
+// count that is a few samples old, and of two samples recorded at once the larger
+// may be missing from the maximum.
 type Hist struct {
 	count, sum, max atomic.Int64
 	buckets         [histSize]atomic.Int64
 }
+
+// Record adds one duration in nanoseconds; negative ones count as zero.
+func (h *Hist) Record(ns int64) { h.record(ns) }
 
 // record adds one duration in nanoseconds; negative ones count as zero.
 func (h *Hist) record(ns int64) {
@@ -52,6 +56,48 @@ func bucketUpper(i int) int64 {
 	}
 	exp := i>>subBits - 1
 	return (int64(i-exp<<subBits)+1)<<exp - 1
+}
+
+// Window holds a histogram's counts at a moment: the past that a quantile of what
+// came since is taken against. The zero value is the beginning.
+type Window struct {
+	count, sum int64
+	buckets    [histSize]int64
+}
+
+// Since describes the samples recorded since an earlier Window.
+type Since struct {
+	// Count and SumNs are the number of samples and their sum in nanoseconds.
+	Count, SumNs int64
+	// P50 and P99 are upper bounds of the quantiles in nanoseconds, 0 without
+	// samples.
+	P50, P99 int64
+}
+
+// Since returns what was recorded since w was last passed, and moves w to now. w
+// belongs to the caller.
+func (h *Hist) Since(w *Window) Since {
+	var now Window
+	now.sum = h.sum.Load()
+	for i := range h.buckets {
+		now.buckets[i] = h.buckets[i].Load()
+		now.count += now.buckets[i]
+	}
+	s := Since{Count: now.count - w.count, SumNs: now.sum - w.sum}
+	quantile := func(q float64) int64 {
+		want, seen := int64(q*float64(s.Count-1))+1, int64(0)
+		for i := range now.buckets {
+			if seen += now.buckets[i] - w.buckets[i]; seen >= want {
+				return min(bucketUpper(i), h.max.Load())
+			}
+		}
+		return 0
+	}
+	if s.Count > 0 {
+		s.P50, s.P99 = quantile(.5), quantile(.99)
+	}
+	*w = now
+	return s
 }
 
 // Count returns the number of samples.

@@ -379,7 +379,7 @@ func (r *Ref) handle(m any, at int64) {
 	r.stats.wait.record(t - at)
 	r.stats.begin(m, t)
 	r.inv.InvokeUserMessage(m)
-	r.stats.end(r.system.now() - t)
+	r.stats.end(t, r.system.now())
 }
 
 // decide runs Drained and keeps its time.
@@ -387,7 +387,7 @@ func (r *Ref) decide() {
 	t := r.system.now()
 	r.stats.begin(drainedMark, t)
 	r.handler.Drained()
-	r.stats.endDrained(r.system.now() - t)
+	r.stats.endDrained(t, r.system.now())
 }
 
 // handleSystem handles a lifecycle message and reports whether the actor has ended.

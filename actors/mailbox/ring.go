@@ -9,7 +9,7 @@ const cacheLine = 64
 // when free for a producer, one more when filled.
 type slot struct {
 	seq atomic.Uint64
-	at  int64 // when the message was posted, in nanoseconds of the system's clock
+	at  atomic.Int64 // when the message was posted, in nanoseconds of the system's clock
 	msg any
 }
 
@@ -47,7 +47,8 @@ func (r *ring) push(m any, at int64) bool {
 		switch d := int64(s.seq.Load() - pos); {
 		case d == 0:
 			if r.tail.CompareAndSwap(pos, pos+1) {
-				s.msg, s.at = m, at
+				s.msg = m
+				s.at.Store(at)
 				s.seq.Store(pos + 1)
 				return true
 			}
@@ -64,7 +65,7 @@ func (r *ring) pop() (m any, at int64, ok bool) {
 	if s.seq.Load() != pos+1 {
 		return nil, 0, false
 	}
-	m, at = s.msg, s.at
+	m, at = s.msg, s.at.Load()
 	s.msg = nil
 	s.seq.Store(pos + uint64(len(r.slots)))
 	r.head.Store(pos + 1)
@@ -75,6 +76,17 @@ func (r *ring) pop() (m any, at int64, ok bool) {
 func (r *ring) ready() bool {
 	pos := r.head.Load()
 	return r.slots[pos&r.mask].seq.Load() == pos+1
+}
+
+// oldest returns when the message that pop would return was posted, or 0. Any
+// goroutine; the answer may be stale.
+func (r *ring) oldest() int64 {
+	pos := r.head.Load()
+	s := &r.slots[pos&r.mask]
+	if s.seq.Load() != pos+1 {
+		return 0
+	}
+	return s.at.Load()
 }
 
 // depth returns the number of messages waiting. Any goroutine;

@@ -16,6 +16,7 @@ type stats struct {
 	wait, hand, drain                          Hist
 	current                                    atomic.Pointer[string]
 	currentSince                               atomic.Int64
+	idleSince                                  atomic.Int64
 	names                                      map[reflect.Type]*string // consumer only: type names seen
 	lastStack                                  []byte                   // written at a panic, read by the supervisor on the same goroutine
 }
@@ -45,16 +46,20 @@ func (s *stats) name(m any) *string {
 	return &n
 }
 
-func (s *stats) end(ns int64) {
+func (s *stats) end(from, to int64) {
+	ns := to - from
 	s.current.Store(nil)
 	s.currentSince.Store(0)
+	s.idleSince.Store(to)
 	s.handled.Add(1)
 	s.hand.record(ns)
 }
 
-func (s *stats) endDrained(ns int64) {
+func (s *stats) endDrained(from, to int64) {
+	ns := to - from
 	s.current.Store(nil)
 	s.currentSince.Store(0)
+	s.idleSince.Store(to)
 	s.decided.Add(1)
 	s.drain.record(ns)
 }
@@ -81,6 +86,10 @@ type Info struct {
 	// Current is the type of the message in hand, "" when idle; Busy how long.
 	Current string
 	Busy    time.Duration
+	// Idle is the time since the last message was done with; 0 when busy.
+	Idle time.Duration
+	// Oldest is how long the oldest waiting message has been waiting.
+	Oldest time.Duration
 	// Age is the time since the start.
 	Age time.Duration
 	// Wait, Handle and Drain are the live histograms of mailbox wait, handler
@@ -118,6 +127,13 @@ func (r *Ref) Info() Info {
 	}
 	if since, cur := st.currentSince.Load(), st.current.Load(); since != 0 && cur != nil {
 		i.Current, i.Busy = *cur, time.Duration(now-since)
+	} else {
+		i.Idle = time.Duration(now - max(st.idleSince.Load(), st.startedAt))
+	}
+	for _, q := range []*ring{r.user, r.lane} {
+		if at := q.oldest(); at != 0 {
+			i.Oldest = max(i.Oldest, time.Duration(now-at))
+		}
 	}
 	return i
 }

@@ -13,6 +13,8 @@ type Out struct {
 	// Row is its row in the step; Prefill says that it computed prompt tokens.
 	Row     int
 	Prefill bool
+	// Tokens is how many tokens of it the step computed.
+	Tokens int
 	// HasToken says that Token was appended to its output.
 	HasToken bool
 	Token    int32
@@ -64,7 +66,7 @@ func (c *Core) Done(step StepID, results []Result, elapsed time.Duration, outs [
 
 // take applies one row's result to its sequence.
 func (c *Core) take(s *seq, i int, row *Row, r Result) Out {
-	o := Out{Seq: s.ID, Params: s.Params, Row: i, Prefill: row.Start < s.promptLen}
+	o := Out{Seq: s.ID, Params: s.Params, Row: i, Prefill: row.Start < s.promptLen, Tokens: row.Len}
 	if r.Failed {
 		c.withdraw(s)
 		c.end(s)

@@ -39,6 +39,7 @@ func (c *Core) Next() *Plan {
 	}
 	p.decodes()
 	p.prefills()
+	p.plan.Expected = p.cost.predict(p.load)
 	if len(p.plan.Rows) == 0 {
 		c.Discard(p.plan)
 		p.plan = nil

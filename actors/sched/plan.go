@@ -1,5 +1,7 @@
 package sched
 
+import "time"
+
 // StepID counts the steps of one epoch from 1.
 type StepID uint64
 
@@ -86,6 +88,8 @@ type Plan struct {
 	Rows []Row
 	// PrefillTokens and DecodeRows count its work.
 	PrefillTokens, DecodeRows int
+	// Expected is how long the step is likely to take.
+	Expected time.Duration
 
 	admits   []admission
 	preempts []SeqID

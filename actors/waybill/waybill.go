@@ -107,7 +107,8 @@ type Waybill struct {
 	// read that returned them; -1 if not known. Written by the connection.
 	KernelNs atomic.Int64
 
-	lostAt int64 // when it was preempted, Scheduler only
+	lostAt   int64 // when it was preempted, Scheduler only
+	episodes episodes
 
 	end  atomic.Int32
 	done atomic.Int32
@@ -150,7 +151,10 @@ func (w *Waybill) Preempted(at int64) {
 }
 
 // Resumed notes that a preempted sequence is computed again. Scheduler only.
-func (w *Waybill) Resumed(at int64) { w.PreemptedNs.Add(at - w.lostAt) }
+func (w *Waybill) Resumed(at int64) {
+	w.PreemptedNs.Add(at - w.lostAt)
+	w.episodes.add(Episode{Kind: Preemption, From: w.lostAt, To: at})
+}
 
 // End sets the reason for the sequence's end and reports whether this call won.
 // The winner stamps Ended and owns the news.

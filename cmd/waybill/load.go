@@ -149,8 +149,9 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, threads int) (cfg
 		BlockSize: c.BlockSize, PrefixCache: c.EnablePrefixCaching,
 		PrefillChunk: time.Duration(c.PrefillChunkMs) * time.Millisecond,
 		KVType:       kvType(c.KVCacheDtype, m, math), MaxQueuedReqs: c.MaxNumQueuedReqs, MaxQueuedTokens: c.MaxNumQueuedTokens,
-		KeepAlive: time.Duration(c.SSEKeepAlive) * time.Second,
-		Intakes:   max(1, runtime.NumCPU()-threads), Detokenizers: 2, OnCPU: true,
+		KeepAlive:  time.Duration(c.SSEKeepAlive) * time.Second,
+		StuckAfter: c.StuckAfter, ConsoleActions: c.ConsoleActions, ShowContent: c.ConsoleShowContent,
+		Intakes: max(1, runtime.NumCPU()-threads), Detokenizers: 2, OnCPU: true,
 	}
 	if c.MaxModelLen > 0 {
 		if c.MaxModelLen > mc.MaxPositionEmbeddings {

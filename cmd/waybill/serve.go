@@ -42,6 +42,11 @@ type serveCmd struct {
 	LogFormat          string `default:"text" enum:"text,json,none" help:"One line per request on stderr."`
 	OtlpTracesEndpoint string `name:"otlp-traces-endpoint" help:"OTLP/HTTP URL for traces, such as http://127.0.0.1:4318/v1/traces."`
 
+	Console            bool          `help:"Serve /console on an address that is not loopback too; needs --api-key."`
+	ConsoleActions     bool          `help:"Let the console cancel requests and drain; each is logged."`
+	ConsoleShowContent bool          `help:"Let the console show prompts and outputs."`
+	StuckAfter         time.Duration `default:"1s" help:"A handler or step that runs longer is reported as stuck, with its stack."`
+
 	Device     string `default:"auto" enum:"auto,cpu,cuda" help:"Where to compute."`
 	Threads    int    `default:"0" help:"Compute threads. 0: one per core."`
 	CPUMath    string `name:"cpu-math" default:"int8" enum:"int8,f32" help:"Arithmetic of quantized weights on the CPU."`
@@ -56,6 +61,10 @@ func (c *serveCmd) Run() error {
 	// Without this the end of whoever reads stderr, such as a log collector, ends
 	// the server with it; with it a line is lost and counted.
 	signal.Ignore(syscall.SIGPIPE)
+	console, err := c.console()
+	if err != nil {
+		return exitError{2, err}
+	}
 	s, err := c.load()
 	if err != nil {
 		return exitError{2, err}
@@ -67,7 +76,7 @@ func (c *serveCmd) Run() error {
 	srv, err := httpapi.New(httpapi.Config{
 		Engine: s.engine, Names: s.names, APIKey: c.APIKey, OverloadStatus: c.OverloadStatus,
 		Version: version, Chat: s.chat, Defaults: s.defaults, Created: time.Now(),
-		PerRequestMetrics: c.PerRequestMetrics,
+		PerRequestMetrics: c.PerRequestMetrics, Console: console,
 	})
 	if err != nil {
 		return exitError{2, err}

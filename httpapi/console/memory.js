@@ -1,0 +1,54 @@
+import { el, svg, bytes, count, us, percent, pairs, panel } from "./dom.js";
+
+const history = 120;
+
+/** MemoryView shows the KV cache, the GPU and the Go runtime. */
+export class MemoryView {
+  constructor() {
+    this.past = [];
+    this.node = el("div");
+  }
+
+  keep(s) {
+    this.past = this.past.concat([{ used: s.memory.blocks_used, heap: s.runtime.heap_bytes, goroutines: s.runtime.goroutines, sched: s.runtime.sched_p99_us }]).slice(-history);
+  }
+
+  draw(s) {
+    const m = s.memory;
+    const r = s.runtime;
+    const parts = [["used", m.blocks_used], ["cached", m.blocks_cached], ["free", m.blocks_free]];
+    let at = 0;
+    const bar = svg("svg", { viewBox: "0 0 600 24", role: "img", "aria-label": "KV blocks" }, parts.map(([id, n]) => {
+      const rect = svg("rect", { class: `b-${id}`, x: at, width: (600 * n) / Math.max(1, m.blocks_total), height: 24 }, svg("title", {}, `${id}: ${count(n)} blocks`));
+      at += (600 * n) / Math.max(1, m.blocks_total);
+      return rect;
+    }));
+    this.node.replaceChildren(
+      panel("KV cache", bar, el("div", { class: "legend" }, parts.map(([id, n]) => el("span", {}, el("i", { class: `c-${id}` }), `${id} ${count(n)}`))), pairs([
+        ["blocks", `${count(m.blocks_total)} of ${m.block_tokens} tokens`], ["prompt tokens found in the prefix cache", m.prefix_queries ? `${count(m.prefix_hits)} of ${count(m.prefix_queries)} (${percent(m.prefix_hits / m.prefix_queries)})` : "none looked up"],
+        ["in the last second", m.hit_rate < 0 ? "none looked up" : percent(m.hit_rate)], ["preemptions", count(m.preemptions)],
+      ]), spark(this.past.map((p) => p.used), "blocks used")),
+      el("div", { class: "grid" }, this.gpu(s.gpu),
+        panel("Go runtime", pairs([
+          ["goroutines", count(r.goroutines)], ["GOMAXPROCS", r.gomaxprocs], ["scheduling latency p50", us(r.sched_p50_us)], ["p99", us(r.sched_p99_us)],
+          ["collections", count(r.gc_cycles)], ["GC pause p99", us(r.gc_pause_p99_us)], ["GC share of CPU", percent(r.gc_cpu_share)],
+          ["heap", bytes(r.heap_bytes)], ["held by the runtime", bytes(r.total_bytes)], ["allocations", count(r.allocations)],
+        ]), spark(this.past.map((p) => p.heap), "heap", bytes), spark(this.past.map((p) => p.sched), "scheduling latency p99", us))));
+  }
+
+  gpu(g) {
+    if (!g.available) return panel("GPU", el("p", { class: "quiet" }, g.reason));
+    return panel("GPU", g.devices.map((d) => [el("h2", {}, d.name), pairs([
+      ["utilisation", percent(d.utilisation)], ["memory", `${bytes(d.memory_used)} of ${bytes(d.memory_total)}`], ["SM clock", `${d.sm_clock_mhz} MHz`], ["memory clock", `${d.memory_clock_mhz} MHz`],
+      ["power", `${d.power_w.toFixed(0)} of ${d.power_limit_w.toFixed(0)} W`], ["temperature", `${d.temperature_c} °C`], ["throttled", d.throttle || "no"],
+    ])]));
+  }
+}
+
+/** spark draws the last minutes of one figure. */
+function spark(values, title, show = count) {
+  const top = Math.max(1e-9, ...values);
+  const points = values.map((v, i) => `${((i * 300) / (history - 1)).toFixed(1)},${(36 - (32 * v) / top).toFixed(1)}`).join(" ");
+  return el("div", {}, svg("svg", { viewBox: "0 0 300 40", role: "img", "aria-label": title }, svg("polyline", { class: "spark", points })),
+    el("div", { class: "quiet" }, `${title}: ${show(values.at(-1) ?? 0)}, highest ${show(top < 1e-8 ? 0 : top)} in the last ${history} samples`));
+}
