@@ -66,6 +66,9 @@ func (a *intakeActor) slice(j *intakeJob) (done bool) {
 		}
 		if j.enc == nil {
 			if f := a.open(j); f != nil {
+				if j.over() {
+					continue // its client is gone: that ended the rendering
+				}
 				a.engine.refuse(j.req, f)
 				return true
 			}
@@ -110,7 +113,7 @@ func (a *intakeActor) open(j *intakeJob) *Failure {
 	enc := p.Encode
 	j.text = p.Text
 	if p.Render != nil {
-		text, plain, err := p.Render()
+		text, plain, err := p.Render(j.over)
 		if err != nil {
 			return &Failure{Status: 400, Type: "BadRequestError", Param: "messages", Message: err.Error()}
 		}

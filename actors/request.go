@@ -42,8 +42,9 @@ type Prompt struct {
 	// IDs are taken as they are.
 	IDs []int32
 	// Render makes the text, with the byte ranges in which no control token may
-	// be recognised. It runs on Intake's goroutine. Its error is the client's.
-	Render func() (text string, plain []Span, err error)
+	// be recognised. It runs on Intake's goroutine and ends early once over returns
+	// true. Its error is the client's.
+	Render func(over func() bool) (text string, plain []Span, err error)
 	// Encode says how text is tokenized.
 	Encode EncodeOptions
 }

@@ -15,6 +15,8 @@ type ChatOptions struct {
 	AddGenerationPrompt, ContinueFinal bool
 	// Kwargs is the JSON object of chat_template_kwargs, or nil.
 	Kwargs json.RawMessage
+	// Cancelled, if set, says that nobody waits for the text any more.
+	Cancelled func() bool
 }
 
 // ChatTemplate renders messages. The byte spans it returns are contents in which
@@ -89,7 +91,8 @@ func (b *chatFields) prompt(s *Server) (actors.Prompt, *apiError) {
 	}
 	messages := b.Messages // a copy already: the body's own memory is reused
 	return actors.Prompt{
-		Render: func() (string, []actors.Span, error) {
+		Render: func(over func() bool) (string, []actors.Span, error) {
+			o.Cancelled = over
 			text, plain, err := s.cfg.Chat.Render(messages, o)
 			if err != nil {
 				err = fmt.Errorf("messages: %w", err)

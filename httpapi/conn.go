@@ -25,6 +25,8 @@ type conn struct {
 	kernelNs  int64     // receive timestamp → return of its first read; -1 unknown
 	stamped   stampedFD // reads with the kernel's receive timestamp
 	fresh     bool      // no byte of the next request was read yet
+	inbound   *inbound
+	read      int64 // bytes of the request in hand, counted in inbound
 
 	gone    atomic.Bool // the peer closed, half-closed or reset
 	closed  atomic.Bool
@@ -47,15 +49,28 @@ func (c *conn) Write(p []byte) (int, error) {
 }
 
 // Read reads; the first read of a request learns when the kernel received it.
-func (c *conn) Read(p []byte) (int, error) {
-	if !c.fresh || !c.stamped.usable() {
-		return c.Conn.Read(p)
+func (c *conn) Read(p []byte) (n int, err error) {
+	if c.inbound.refuses(c.read) {
+		return 0, errInboundFull
 	}
-	n, ns, err := c.stamped.read(p)
-	if n > 0 {
-		c.fresh, c.kernelNs = false, ns
+	if c.fresh && c.stamped.usable() {
+		var ns int64
+		if n, ns, err = c.stamped.read(p); n > 0 {
+			c.fresh, c.kernelNs = false, ns
+		}
+	} else {
+		n, err = c.Conn.Read(p)
 	}
+	c.read += int64(n)
+	c.inbound.bytes.Add(int64(n))
 	return n, err
+}
+
+// forget takes the bytes of the request in hand out of the count: its body is let
+// go of.
+func (c *conn) forget() {
+	c.inbound.bytes.Add(-c.read)
+	c.read = 0
 }
 
 // Sent stamps what the last write carried.
@@ -114,6 +129,7 @@ func (c *conn) hungUp() {
 // idle is called when an answer has been written and the next request may come.
 func (c *conn) idle() {
 	c.fresh = true
+	c.forget()
 	c.finish()
 }
 
@@ -150,7 +166,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	s := l.server
 	c := &conn{
 		Conn: nc, engine: s.cfg.Engine, watcher: s.watcher, id: s.lastConn.Add(1),
-		deadline: s.cfg.WriteDeadline, timeout: s.cfg.ReadTimeout, kernelNs: -1, fresh: true,
+		inbound: &s.inbound, deadline: s.cfg.WriteDeadline, timeout: s.cfg.ReadTimeout, kernelNs: -1, fresh: true,
 	}
 	c.stamped.init(nc)
 	s.watcher.add(c, nc)

@@ -103,7 +103,7 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 			return
 		}
 		var err error
-		if text, enc.Plain, err = p.Render(); err != nil {
+		if text, enc.Plain, err = p.Render(nil); err != nil {
 			s.writeError(ctx, badField("messages", "%v", err))
 			return
 		}

@@ -68,7 +68,7 @@ func FuzzRequest(f *testing.F) {
 				t.Fatalf("%s: passed, but %v", body, bad)
 			}
 			if p.Render != nil {
-				_, _, _ = p.Render()
+				_, _, _ = p.Render(nil)
 			}
 		}
 		for _, stop := range r.Stop {

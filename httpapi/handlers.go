@@ -158,6 +158,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 	r.RID, r.Proto, r.Places = rid, proto, places
 	r.TraceParent = string(ctx.Request.Header.Peek("Traceparent"))
 	r.TraceState = string(ctx.Request.Header.Peek("Tracestate"))
+	s.letGo(ctx) // all that is needed of it was copied
 	a.begin(r.RID, r.Stream)
 	if r.Stream {
 		r.Encoder = a

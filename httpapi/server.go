@@ -75,6 +75,7 @@ type Server struct {
 	http    *fasthttp.Server
 	watcher *watcher
 	closing atomic.Bool // answers carry Connection: close
+	inbound inbound
 
 	mu        sync.Mutex
 	down      bool // Shutdown was called
@@ -94,6 +95,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, idleTimeout)
 	cfg.WriteDeadline = cmp.Or(cfg.WriteDeadline, writeDeadline)
 	s := &Server{cfg: cfg, watcher: w, instance: newInstance()}
+	s.inbound.limit = maxInbound
 	metrics := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Engine.Gatherer(), promhttp.HandlerOpts{}))
 	r := router.New()
 	r.HandleMethodNotAllowed = true
@@ -160,7 +162,10 @@ func connState(nc net.Conn, st fasthttp.ConnState) {
 	case fasthttp.StateIdle:
 		c.idle()
 	case fasthttp.StateClosed:
+		c.forget()
 		c.finish()
+	case fasthttp.StateHijacked:
+		c.forget()
 	}
 }
 
@@ -214,6 +219,7 @@ func (s *Server) guard(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 		// next request of a pipelining client is in its buffer already.
 		_ = ctx.SetWriteDeadline(time.Now().Add(s.cfg.WriteDeadline))
 		h(ctx)
+		s.letGo(ctx)
 		if s.closing.Load() {
 			ctx.SetConnectionClose()
 		}
@@ -252,6 +258,9 @@ func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	switch {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		e = &apiError{status: 413, message: "the body is larger than the limit of " + itoa(maxBodyBytes) + " bytes"}
+	case errors.Is(err, errInboundFull):
+		e = &apiError{status: 503, message: err.Error() + ": the limit is " + itoa(maxInbound) + " bytes in all"}
+		ctx.Response.Header.Set("Retry-After", "1")
 	case errors.As(err, &small):
 		e = &apiError{status: 431, message: "the headers are larger than the limit of " + itoa(maxHeaderBytes) + " bytes"}
 	case errors.As(err, &ne) && ne.Timeout():

@@ -47,7 +47,7 @@ func (c *Core) Done(step StepID, results []Result, elapsed time.Duration, outs [
 			continue
 		}
 		row := &plan.Rows[i]
-		l.add(row.Start, row.Len)
+		l.addRow(row)
 		s := c.seqs[row.Seq]
 		if s == nil {
 			panic("BUG: sched: a sequence of the running step is gone")
@@ -138,6 +138,11 @@ func (c *Core) Bound(step StepID, version uint64) (done Commit, err error) {
 	}
 	c.bound, _ = plan.Bind(c.results, c.bound)
 	c.inFlight, c.lastStep, c.proposed = plan, step, nil
+	if plan.PrefillTokens > 0 && plan.DecodeRows > 0 {
+		c.mixed++
+	} else {
+		c.mixed = 0
+	}
 	for i := range plan.Rows {
 		if c.bound[i] {
 			s := c.seqs[plan.Rows[i].Seq]

@@ -2,42 +2,57 @@ package sched
 
 import "time"
 
+// terms is the number of coefficients of the cost model.
+const terms = 4
+
 // costModel predicts the length of a step from its work:
 //
-//	time = a·tokens + b·tokens·context + c
+//	time = a·tokens + b·prompt pairs + d·decode pairs + c
 //
-// It is learned from finished steps by exponentially weighted least squares, so
-// it follows the machine's speed. Until it has seen enough steps it uses a prior
-// that is slow rather than fast, which keeps first chunks short.
+// where a pair is a token and a position that it looks at. A decode row reads its
+// whole context for one token, a prompt's tokens share that reading: on a CPU a
+// decode pair costs 2.5 times as much. It is learned from finished steps by
+// exponentially weighted least squares, so it follows the machine's speed. Until it
+// has seen enough steps it uses a prior that is slow rather than fast, which keeps
+// first chunks short.
+//
+// Steps that only decode are remembered apart from the others: each kind forgets
+// by its own steps only. Beside a long prompt no step only decodes for a minute, and
+// all that do run are alike, so that one memory would forget what a step costs
+// without prefill; it took 45 ms of constant cost for granted where 5 were true, and
+// gave the prompt twice that.
 type costModel struct {
-	// Normal equations of the three coefficients, scaled to milliseconds,
-	// hundreds of tokens and hundreds of thousands of token·context pairs.
-	m [3][3]float64
-	v [3]float64
-	k [3]float64
-	n int
+	kinds [2]equations // steps with prefill, steps that only decode
+	k     [terms]float64
 }
 
-// decay weighs a sample by 0.97 per later step: some 30 steps are remembered.
+// equations are normal equations of the coefficients, scaled to milliseconds,
+// hundreds of tokens and hundreds of thousands of pairs.
+type equations struct {
+	m [terms][terms]float64
+	v [terms]float64
+}
+
+// decay weighs a sample by 0.97 per later step of its kind: some 30 are remembered.
 const decay = 0.97
 
-// Units of the equations: they keep the three columns of like size.
+// Units of the equations: they keep the columns of like size.
 const (
 	tokenUnit = 1e2
 	pairUnit  = 1e5
 )
 
 // prior is 0.5 ms a token, 0.1 µs a pair and 1 ms a step.
-var prior = [3]float64{0.5 * tokenUnit, 1e-4 * pairUnit, 1}
+var prior = [terms]float64{0.5 * tokenUnit, 1e-4 * pairUnit, 1e-4 * pairUnit, 1}
 
 // load is the work of a step.
-type load struct{ tokens, pairs float64 }
+type load struct{ tokens, pairs, decodePairs float64 }
 
 func newCostModel() costModel {
 	c := costModel{k: prior}
-	for i := range c.m {
-		c.m[i][i] = ridge
-		c.v[i] = ridge * prior[i]
+	for i := range terms {
+		c.kinds[0].m[i][i] = ridge
+		c.kinds[0].v[i] = ridge * prior[i]
 	}
 	return c
 }
@@ -49,45 +64,77 @@ const ridge = 1e-3
 func loadOf(p *Plan) load {
 	var l load
 	for i := range p.Rows {
-		l.add(p.Rows[i].Start, p.Rows[i].Len)
+		l.addRow(&p.Rows[i])
 	}
 	return l
 }
 
-// add counts n tokens that follow start tokens of context.
+// addRow counts a row.
+func (l *load) addRow(r *Row) {
+	if r.Start >= r.PromptLen && r.Len == 1 {
+		l.decode(r.Start)
+		return
+	}
+	l.add(r.Start, r.Len)
+}
+
+// add counts n tokens of a prompt that follow start tokens of context.
 func (l *load) add(start, n int) {
 	l.tokens += float64(n)
 	l.pairs += float64(n) * (float64(start) + float64(n)/2)
 }
 
+// decode counts one token that follows start tokens of context.
+func (l *load) decode(start int) {
+	l.tokens++
+	l.decodePairs += float64(start) + 0.5
+}
+
+func (l *load) row() [terms]float64 {
+	return [terms]float64{l.tokens / tokenUnit, l.pairs / pairUnit, l.decodePairs / pairUnit, 1}
+}
+
 func (c *costModel) predict(l load) time.Duration {
-	ms := c.k[0]*l.tokens/tokenUnit + c.k[1]*l.pairs/pairUnit + c.k[2]
+	ms := 0.0
+	for i, x := range l.row() {
+		ms += c.k[i] * x
+	}
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
 // learn takes a finished step.
 func (c *costModel) learn(l load, elapsed time.Duration) {
-	x := [3]float64{l.tokens / tokenUnit, l.pairs / pairUnit, 1}
+	q := &c.kinds[0]
+	if l.pairs == 0 {
+		q = &c.kinds[1]
+	}
+	x := l.row()
 	y := float64(elapsed) / float64(time.Millisecond)
 	for i := range x {
 		for j := range x {
-			c.m[i][j] *= decay
-			c.m[i][j] += x[i] * x[j]
+			q.m[i][j] *= decay
+			q.m[i][j] += x[i] * x[j]
 		}
-		c.v[i] = c.v[i]*decay + x[i]*y
-		c.m[i][i] += ridge * (1 - decay)
-		c.v[i] += ridge * (1 - decay) * prior[i]
+		q.v[i] = q.v[i]*decay + x[i]*y
+		q.m[i][i] += ridge * (1 - decay)
+		q.v[i] += ridge * (1 - decay) * prior[i]
 	}
-	c.n++
 	c.solve()
 }
 
 // solve finds the coefficients, none below zero: one that would be is fixed at
 // zero and the others are solved again.
 func (c *costModel) solve() {
-	fixed := [3]bool{}
-	for range 3 {
-		k, ok := solve3(c.m, c.v, fixed)
+	sum := c.kinds[0]
+	for i := range terms {
+		for j := range terms {
+			sum.m[i][j] += c.kinds[1].m[i][j]
+		}
+		sum.v[i] += c.kinds[1].v[i]
+	}
+	fixed := [terms]bool{}
+	for range terms {
+		k, ok := sum.solve(fixed)
 		if !ok {
 			return
 		}
@@ -105,17 +152,18 @@ func (c *costModel) solve() {
 	}
 }
 
-// solve3 solves m·k = v by elimination with the fixed coefficients at zero.
-func solve3(m [3][3]float64, v [3]float64, fixed [3]bool) (k [3]float64, ok bool) {
+// solve solves m·k = v by elimination with the fixed coefficients at zero.
+func (q equations) solve(fixed [terms]bool) (k [terms]float64, ok bool) {
+	m, v := q.m, q.v
 	for i := range fixed {
 		if fixed[i] {
-			m[i], v[i] = [3]float64{}, 0
+			m[i], v[i] = [terms]float64{}, 0
 			m[i][i] = 1
 		}
 	}
-	for col := range 3 {
+	for col := range terms {
 		p := col
-		for r := col + 1; r < 3; r++ {
+		for r := col + 1; r < terms; r++ {
 			if abs(m[r][col]) > abs(m[p][col]) {
 				p = r
 			}
@@ -125,17 +173,17 @@ func solve3(m [3][3]float64, v [3]float64, fixed [3]bool) (k [3]float64, ok bool
 		}
 		m[col], m[p] = m[p], m[col]
 		v[col], v[p] = v[p], v[col]
-		for r := col + 1; r < 3; r++ {
+		for r := col + 1; r < terms; r++ {
 			f := m[r][col] / m[col][col]
-			for j := col; j < 3; j++ {
+			for j := col; j < terms; j++ {
 				m[r][j] -= f * m[col][j]
 			}
 			v[r] -= f * v[col]
 		}
 	}
-	for i := 2; i >= 0; i-- {
+	for i := terms - 1; i >= 0; i-- {
 		k[i] = v[i]
-		for j := i + 1; j < 3; j++ {
+		for j := i + 1; j < terms; j++ {
 			k[i] -= m[i][j] * k[j]
 		}
 		k[i] /= m[i][i]

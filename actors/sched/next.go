@@ -204,7 +204,7 @@ func (p *planner) take() blockIdx {
 }
 
 func (p *planner) add(r Row) {
-	p.load.add(r.Start, r.Len)
+	p.load.addRow(&r)
 	p.plan.Rows = append(p.plan.Rows, r)
 }
 
@@ -219,23 +219,23 @@ type candidate struct {
 }
 
 // prefills fills the step with prompt tokens. The oldest candidate is sure of
-// half the budget; the other half goes to those that fit into it whole, and what
+// a quarter of the budget; the rest goes to those that fit into it whole, and what
 // they leave to the shortest of the others, chunk by chunk: a short prompt
 // overtakes a long one without starving it, however small a chunk is.
 func (p *planner) prefills() {
 	cands := p.candidates()
-	if len(cands) == 0 {
+	if len(cands) == 0 || p.rests(cands) {
 		return
 	}
 	limit := p.prefillLimit()
 	tokens := p.cfg.MaxBatchedTokens - p.plan.DecodeRows
 	head := cands[0]
 	total := max(p.cost.tokensWithin(p.load, head.start, tokens, limit), min(minPrefill, tokens))
-	sure := min(head.rest, (total+1)/2)
-	// Half of the time is more tokens for prompts that begin than for the end of
-	// a long one, whose tokens look at all that precede them.
+	sure := min(head.rest, (total+sureShare-1)/sureShare)
+	// The others' part of the time is more tokens for prompts that begin than for
+	// the end of a long one, whose tokens look at all that precede them.
 	idle := p.cost.predict(p.load)
-	others := max(total-sure, p.cost.tokensWithin(p.load, 0, tokens-sure, idle+(limit-idle)/2))
+	others := max(total-sure, p.cost.tokensWithin(p.load, 0, tokens-sure, limit-(limit-idle)/sureShare))
 	var short, rest []candidate
 	used, shortest := 0, -1
 	for _, c := range cands[1:] {
@@ -250,9 +250,10 @@ func (p *planner) prefills() {
 		rest = append(rest, c)
 	}
 	part := 0
-	// Prompts of like length stay in their order: sharing would only delay the
-	// first.
-	if shortest >= 0 && 2*rest[shortest].rest <= head.rest {
+	// Prompts with as much to do stay in their order: sharing would only delay the
+	// first. Time tells and not tokens: the last hundred of a long prompt held up
+	// prompts of 50 for half a second.
+	if shortest >= 0 && 2*p.timeOf(rest[shortest]) <= p.timeOf(head) {
 		part = others - used
 		used += part
 	}
@@ -269,6 +270,27 @@ func (p *planner) prefills() {
 		n := min(c.rest, budget, p.cost.tokensWithin(p.load, c.start, budget, limit))
 		p.chunk(c, n, &budget)
 	}
+}
+
+// timeOf returns how long what is left of a candidate's prompt takes, by itself.
+func (p *planner) timeOf(c candidate) time.Duration {
+	var l load
+	none := p.cost.predict(l)
+	l.add(c.start, c.rest)
+	return p.cost.predict(l) - none
+}
+
+// rests reports whether the step only decodes although there are candidates.
+func (p *planner) rests(cands []candidate) bool {
+	if p.mixed < restEvery || p.plan.DecodeRows == 0 {
+		return false
+	}
+	for i := range cands {
+		if cands[i].waiting {
+			return false // a newcomer is not to wait for it
+		}
+	}
+	return true
 }
 
 // prefillLimit returns how long the step may take, prefill included.

@@ -42,6 +42,6 @@ func newChat(src *model.Source, tok *tokenizer.Tokenizer) (httpapi.ChatTemplate,
 // Render implements httpapi.ChatTemplate.
 func (c chatTemplate) Render(messages json.RawMessage, o httpapi.ChatOptions) (string, []actors.Span, error) {
 	return c.t.Render(messages, chat.Options{
-		AddGenerationPrompt: o.AddGenerationPrompt, ContinueFinalMessage: o.ContinueFinal, Kwargs: o.Kwargs, Now: time.Now(),
+		AddGenerationPrompt: o.AddGenerationPrompt, ContinueFinalMessage: o.ContinueFinal, Kwargs: o.Kwargs, Now: time.Now(), Cancelled: o.Cancelled,
 	})
 }

@@ -12,10 +12,9 @@
 // Two things are beyond this: a template that deletes characters from the middle of a content can join what stood
 // apart (none known does), and tojson with ensure_ascii spells protected characters as escapes.
 //
-// What can not be bounded: a template runs to its end. Loops over range are counted, the output is limited
-// after the fact, Compile tries the template on a short conversation, and JSON nesting is limited (a recursive
-// macro goes as deep as its data); but string repetition and recursion without data have no hook in the
-// template library. Take templates from the model only, never from a request.
+// A template may come from a stranger with its model. Its steps, the nesting of its macros, its variables and its
+// output are limited while it runs, and a client that goes away ends it; see limits.go. Take templates from the
+// model only, never from a request.
 package chat
 
 import (
@@ -74,6 +73,8 @@ type Options struct {
 	Kwargs json.RawMessage
 	// Now is what strftime_now formats.
 	Now time.Time
+	// Cancelled, if set, ends the rendering early once it returns true.
+	Cancelled func() bool
 }
 
 // Compile parses a template. bos and eos are the texts of those tokens, "" if the model has none; specials are
@@ -85,10 +86,14 @@ func Compile(source, bos, eos string, specials []string) (*Template, error) {
 		return nil, fmt.Errorf("chat: %w", err)
 	}
 	t := &Template{bos: bos, eos: eos, guard: g, listContent: listContent.MatchString(source)}
-	if t.plain, err = compile(source); err != nil {
+	counted, err := instrument(source)
+	if err != nil {
 		return nil, fmt.Errorf("chat: template: %w", err)
 	}
-	if t.rewritten, err = compile(rewriteTests(source, g)); err != nil {
+	if t.plain, err = compile(counted); err != nil {
+		return nil, fmt.Errorf("chat: template: %w", err)
+	}
+	if t.rewritten, err = compile(rewriteTests(counted, g)); err != nil {
 		return nil, fmt.Errorf("chat: template with protected literals: %w", err)
 	}
 	if !t.ends() {
@@ -145,7 +150,10 @@ func (t *Template) Render(messages json.RawMessage, o Options) (text string, pla
 	if r.found {
 		use = t.rewritten
 	}
-	out, err := run(use, vars, o.Now)
+	b := &budget{
+		maxOut: MaxOutput, maxValue: valueSlack + 4*(len(messages)+len(o.Tools)+len(o.Kwargs)), cancelled: o.Cancelled,
+	}
+	out, err := run(use, vars, o.Now, b)
 	if err != nil {
 		return "", nil, err
 	}
@@ -159,7 +167,7 @@ func (t *Template) Render(messages json.RawMessage, o Options) (text string, pla
 }
 
 // run executes a template with the functions that this package replaces.
-func run(t *jinja.Template, vars map[string]jinja.Value, now time.Time) (out string, err error) {
+func run(t *jinja.Template, vars map[string]jinja.Value, now time.Time, b *budget) (out string, err error) {
 	var raised error
 	raise := func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 		reason := "the chat template refused the messages"
@@ -171,6 +179,9 @@ func run(t *jinja.Template, vars map[string]jinja.Value, now time.Time) (out str
 	}
 	vars["raise_exception"] = jinja.NewCallable("raise_exception", raise)
 	vars["strftime_now"] = jinja.NewCallable("strftime_now", strftimeNow(now))
+	for name, f := range b.functions() {
+		vars[name] = f
+	}
 	vars["range"] = jinja.NewCallable("range", boundedRange(MaxRange))
 	defer func() {
 		if r := recover(); r != nil {

@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"errors"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Limits on bodies under way. Every connection may send maxBodyBytes, and
+// thousands that do, slowly, would take all memory before any of them asks for a
+// place.
+const (
+	// maxInbound bounds the bytes of requests that are being read, of all
+	// connections. Sixteen of the largest fit.
+	maxInbound = 512 << 20
+	// smallRequest is read whatever others send: ordinary requests pass a server
+	// that is being flooded.
+	smallRequest = 1 << 20
+	// keptBody is the largest body buffer that is kept for the next request.
+	keptBody = 64 << 10
+	// trimAfter is how many bytes of large bodies are let go of before memory is
+	// given back to the system, trimPause the least time between two times: each
+	// is a garbage collection.
+	trimAfter = 64 << 20
+	trimPause = 5 * time.Second
+)
+
+// errInboundFull ends the reading of a large request while too many are read.
+var errInboundFull = errors.New("the server is reading too many large requests")
+
+// inbound counts the bytes of requests that are being read or decoded.
+type inbound struct {
+	bytes    atomic.Int64
+	limit    int64
+	dropped  atomic.Int64 // bytes of large bodies since the last trim
+	trimming atomic.Bool
+}
+
+// refuses reports whether a request of which read bytes are here may not go on.
+func (i *inbound) refuses(read int64) bool {
+	return read >= smallRequest && i.bytes.Load() > i.limit
+}
+
+// letGo drops a request's body as soon as nobody reads it any more. A large buffer
+// is not kept: fasthttp would hold it for as long as connections come and go.
+func (s *Server) letGo(ctx *fasthttp.RequestCtx) {
+	n := len(ctx.Request.Body())
+	if n <= keptBody {
+		return
+	}
+	ctx.Request.SwapBody(nil)
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.forget()
+	}
+	i := &s.inbound
+	if i.dropped.Add(int64(n)) < trimAfter || !i.trimming.CompareAndSwap(false, true) {
+		return
+	}
+	// Later, when what was decoded from it is gone as well.
+	time.AfterFunc(trimPause, func() {
+		i.dropped.Store(0)
+		debug.FreeOSMemory()
+		i.trimming.Store(false)
+	})
+}
