@@ -35,10 +35,13 @@ func (a *arena) at(i int) pointer {
 
 // scratch is one thread's own memory.
 type scratch struct {
-	// tile holds an unpacked tile of a weight: quants, scales, minimums.
+	// tile holds unpacked tiles of a weight: quants, then scales and minimums.
 	tile arena
 	// sums is where a panel's sums go when a tile has fewer than 16 rows.
 	sums [maxPanel * tileRows]float32
+	// call and work serve tile kernels.
+	call tileCall
+	work arena
 	// short holds a part of a key on its way to the cache.
 	short [64]uint16
 	// attention is what a group of rows needs.

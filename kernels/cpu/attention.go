@@ -15,7 +15,7 @@ import (
 // depends on the row and the cache alone.
 const (
 	// attentionRows is the rows of a group that are worked on together.
-	attentionRows = maxPanel
+	attentionRows = 12
 	// spanLen is the positions whose scores are held at once: 12 rows of 512
 	// float32 are half of a first-level cache. It is a multiple of a tile.
 	spanLen = 512

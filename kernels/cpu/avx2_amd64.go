@@ -8,23 +8,24 @@ import (
 
 // avx2 is the kernel set for CPUs with AVX2, FMA and F16C.
 var avx2 = kernelSet{
-	name:        "avx2",
-	heights:     []int{4, 2, 1},
-	quantize:    quantizeAVX2,
-	halves:      halves256,
-	kScales:     kScales256,
-	narrow:      narrow256,
-	sumSquares:  sumSquares256,
-	add:         add256,
-	scale:       scale256,
-	silu:        silu256,
-	rotate:      rotate256,
-	max:         max256,
-	exp:         exp256,
-	symmetric:   [maxPanel + 1]int8Kernel{1: symmetric1AVX2, 2: symmetric2AVX2, 4: symmetric4AVX2},
-	affine:      [maxPanel + 1]int8Kernel{1: affine1AVX2, 2: affine2AVX2, 4: affine4AVX2},
-	halfBlocks:  [maxPanel + 1]int8Kernel{1: halfBlocks1AVX2, 2: halfBlocks2AVX2, 4: halfBlocks4AVX2},
-	fusedPanels: 8, // nibbles gain to 32 rows and more, bytes lose from there
+	name:         "avx2",
+	heights:      []int{4, 2, 1},
+	floatHeights: []int{4, 2, 1},
+	quantize:     quantizeAVX2,
+	halves:       halves256,
+	kScales:      kScales256,
+	narrow:       narrow256,
+	sumSquares:   sumSquares256,
+	add:          add256,
+	scale:        scale256,
+	silu:         silu256,
+	rotate:       rotate256,
+	max:          max256,
+	exp:          exp256,
+	symmetric:    [maxPanel + 1]int8Kernel{1: symmetric1AVX2, 2: symmetric2AVX2, 4: symmetric4AVX2},
+	affine:       [maxPanel + 1]int8Kernel{1: affine1AVX2, 2: affine2AVX2, 4: affine4AVX2},
+	halfBlocks:   [maxPanel + 1]int8Kernel{1: halfBlocks1AVX2, 2: halfBlocks2AVX2, 4: halfBlocks4AVX2},
+	fusedPanels:  8, // nibbles gain to 32 rows and more, bytes lose from there
 	fused: [numFormats][maxPanel + 1]fusedKernel{
 		tileQ8:  {1: fusedQ8x1AVX2, 2: fusedQ8x2AVX2, 4: fusedQ8x4AVX2},
 		tileQ4:  {1: fusedQ4x1AVX2, 2: fusedQ4x2AVX2, 4: fusedQ4x4AVX2},
@@ -56,8 +57,9 @@ func unpackAVX2(f format) func(dst, tile pointer, blocks int) {
 }
 
 // quantizeAVX2 fills a panel of quantized activations.
-func quantizeAVX2(dst pointer, x []float32, stride, height, blocks int) {
-	for m := range height {
+func quantizeAVX2(dst pointer, x []float32, stride int, s shape, blocks int) {
+	height := s.height
+	for m := range s.rows {
 		quantizeRowAVX2(unsafe.Add(dst, m*quantElems), unsafe.Add(dst, height*quantElems+4*m),
 			pointer(&x[m*stride]), height, blocks)
 	}

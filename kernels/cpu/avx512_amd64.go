@@ -4,9 +4,10 @@ import "unsafe"
 
 // avx512 is the kernel set for CPUs with AVX-512 F, BW, DQ, VL and VNNI.
 var avx512 = kernelSet{
-	name:     "avx512vnni",
-	heights:  []int{12, 8, 4, 2, 1},
-	quantize: quantizeAVX512,
+	name:         "avx512vnni",
+	heights:      []int{12, 8, 4, 2, 1},
+	floatHeights: []int{12, 8, 4, 2, 1},
+	quantize:     quantizeAVX512,
 	halves: func(dst []float32, src []byte) {
 		halvesAVX512(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(src)), len(dst))
 	},
@@ -51,8 +52,9 @@ func init() {
 }
 
 // quantizeAVX512 fills a panel of quantized activations.
-func quantizeAVX512(dst pointer, x []float32, stride, height, blocks int) {
-	for m := range height {
+func quantizeAVX512(dst pointer, x []float32, stride int, s shape, blocks int) {
+	height := s.height
+	for m := range s.rows {
 		quantizeRowAVX512(unsafe.Add(dst, m*quantElems), unsafe.Add(dst, height*quantElems+4*m),
 			pointer(&x[m*stride]), height, blocks)
 	}

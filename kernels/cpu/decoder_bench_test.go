@@ -2,6 +2,7 @@ package cpu_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"waybill/kernels"
@@ -13,7 +14,7 @@ import (
 // second.
 func BenchmarkDecoder(b *testing.B) {
 	for _, threads := range []int{1, 2} {
-		be, err := cpu.New(cpu.Options{Threads: threads})
+		be, err := cpu.New(cpu.Options{Threads: threads, Level: os.Getenv("WAYBILL_CPU")})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import "time"
 func (b *Backend) PeakOps() float64 {
 	const cols, blocks = 576, 576 / quantElems
 	var a arena
-	h := b.kernels.heights[0]
+	h := b.kernels.floatHeights[0]
 	a.grow(cols*tileRows + 4*unpackedFloats(cols) + h*blocks*panelRowBytes + 4*h*tileRows)
 	scales := cols * tileRows
 	panel := scales + 4*unpackedFloats(cols)

@@ -6,19 +6,20 @@ import "unsafe"
 // the order of the assembly; sums are rounded after the product, where the
 // assembly fuses the two.
 var generic = kernelSet{
-	name:       "generic",
-	heights:    []int{4, 1},
-	quantize:   quantizeGeneric,
-	halves:     halvesGeneric,
-	kScales:    kScalesGeneric,
-	narrow:     narrow,
-	sumSquares: sumSquaresGeneric,
-	add:        addGeneric,
-	scale:      scaleGeneric,
-	silu:       siluGeneric,
-	rotate:     rotateGeneric,
-	max:        maxGeneric,
-	exp:        expGeneric,
+	name:         "generic",
+	heights:      []int{4, 1},
+	floatHeights: []int{4, 1},
+	quantize:     quantizeGeneric,
+	halves:       halvesGeneric,
+	kScales:      kScalesGeneric,
+	narrow:       narrow,
+	sumSquares:   sumSquaresGeneric,
+	add:          addGeneric,
+	scale:        scaleGeneric,
+	silu:         siluGeneric,
+	rotate:       rotateGeneric,
+	max:          maxGeneric,
+	exp:          expGeneric,
 }
 
 func init() {

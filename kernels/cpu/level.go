@@ -16,10 +16,14 @@ type pointer = unsafe.Pointer
 // whatever the height of a panel.
 type kernelSet struct {
 	name string
-	// heights are the panel heights there are matrix kernels for, falling to 1.
-	heights []int
-	// quantize fills a panel of quantized activations.
-	quantize func(dst pointer, x []float32, stride, height, blocks int)
+	// heights are the panel heights there are matrix kernels for, falling to 1;
+	// floatHeights are those of float kernels. What is left of less than a panel
+	// is padded to padded[left] rows, or cut further where that is 0.
+	heights, floatHeights []int
+	padded                [maxPanel + 1]int
+	// quantize fills the rows of a panel of quantized activations; padding is
+	// left alone.
+	quantize func(dst pointer, x []float32, stride int, s shape, blocks int)
 	// halves widens half-precision scales.
 	halves func(dst []float32, src []byte)
 	// kScales multiplies the scales of the K-quants out.
@@ -33,6 +37,8 @@ type kernelSet struct {
 	// fusedPanels panels: with more it is cheaper to unpack a tile once.
 	fusedPanels int
 	fused       [numFormats][maxPanel + 1]fusedKernel
+	// tiles is the code for a matrix unit, nil where there is none.
+	tiles *tileKernels
 
 	// narrow rounds to a cache's 16-bit type.
 	narrow func(dst []uint16, src []float32, d kernels.DType)
@@ -67,15 +73,18 @@ var levels []level
 // level is a kernel set and whether this CPU can run it.
 type level struct {
 	kernels *kernelSet
-	usable  bool
+	usable  func() bool
 }
+
+// aliases are other names of levels.
+var aliases = map[string]string{"avx512": "avx512vnni"}
 
 // Levels returns the names of the kernel levels that this CPU can run, best
 // first. The last is "generic".
 func Levels() []string {
 	var names []string
 	for _, l := range levels {
-		if l.usable {
+		if l.usable() {
 			names = append(names, l.kernels.name)
 		}
 	}
@@ -84,12 +93,15 @@ func Levels() []string {
 
 // levelNamed returns a kernel set by name, "" being the best.
 func levelNamed(name string) (*kernelSet, error) {
+	if full, ok := aliases[name]; ok {
+		name = full
+	}
 	for _, l := range levels {
-		if name == "" && l.usable {
+		if name == "" && l.usable() {
 			return l.kernels, nil
 		}
 		if name == l.kernels.name {
-			if !l.usable {
+			if !l.usable() {
 				return nil, fmt.Errorf("cpu: this CPU cannot run level %q, it has %q", name, Levels())
 			}
 			return l.kernels, nil

@@ -2,4 +2,4 @@
 
 package cpu
 
-func init() { levels = []level{{&generic, true}} }
+func init() { levels = []level{{&generic, func() bool { return true }}} }

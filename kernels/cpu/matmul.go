@@ -26,17 +26,31 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	if rows == 0 {
 		return
 	}
-	t.panels = appendPanels(t.panels[:0], rows, b.kernels.heights)
+	k := b.kernels
+	t.panels, t.floatPanels = t.panels[:0], t.floatPanels[:0]
+	if m.quantized {
+		t.panels = appendPanels(t.panels, rows, k.heights, &k.padded)
+	}
+	if m.float {
+		t.floatPanels = appendPanels(t.floatPanels, rows, k.floatHeights, &noPadding)
+	}
 	b.reserve(m, rows)
 
 	// Half a microsecond of work is not worth a hand-over.
-	t.panelsPerChunk = chunkSize(len(t.panels), m.cols*rows/len(t.panels)/activationsPerNs)
-	b.pool.run(&b.activate, (len(t.panels)+t.panelsPerChunk-1)/t.panelsPerChunk)
+	n := len(t.panels) + len(t.floatPanels)
+	t.panelsPerChunk = chunkSize(n, m.cols*rows/n/activationsPerNs)
+	b.pool.run(&b.activate, (n+t.panelsPerChunk-1)/t.panelsPerChunk)
 
 	perTile := max(int(m.bytes)/m.tiles/weightBytesPerNs, tileRows*m.cols*rows/productsPerNs)
 	t.tilesPerChunk = chunkSize(m.tiles, perTile)
+	if k.tiles != nil {
+		t.tilesPerChunk = (t.tilesPerChunk + tileGroup - 1) / tileGroup * tileGroup
+	}
 	b.pool.run(t, (m.tiles+t.tilesPerChunk-1)/t.tilesPerChunk)
 }
+
+// noPadding leaves every panel as it is.
+var noPadding [maxPanel + 1]int
 
 // Work is cut into chunks of some chunkNs: long against the 0.1 µs that a claim
 // costs, short against a decode step's products (20 to 200 µs), whose last
@@ -54,13 +68,13 @@ func chunkSize(n, ns int) int {
 	return min(n, max(1, chunkNs/max(ns, 1), (n+maxChunks-1)/maxChunks))
 }
 
-// reserve makes room for the activations of rows rows and for one unpacked tile
-// for each thread.
+// reserve makes room for the activations of rows rows and for the unpacked tiles
+// of each thread.
 func (b *Backend) reserve(w *weight, rows int) {
 	if w.quantized {
-		b.int8Acts.grow(rows * w.cols / quantElems * panelRowBytes)
+		b.int8Acts.grow((rows + maxPanel) * w.cols / quantElems * panelRowBytes)
 		for i := range b.scratch {
-			b.scratch[i].tile.grow(w.cols*tileRows + 4*unpackedFloats(w.cols))
+			b.scratch[i].tile.grow(tileGroup * (w.cols*tileRows + 4*unpackedFloats(w.cols)))
 		}
 	}
 	if w.float {
@@ -70,11 +84,12 @@ func (b *Backend) reserve(w *weight, rows int) {
 
 // matmulTask multiplies tiles with all panels; activateTask makes the panels.
 type matmulTask struct {
-	backend       *Backend
-	weight        *weight
-	dst, x, bias  []float32
-	panels        []panel
-	tilesPerChunk int
+	backend      *Backend
+	weight       *weight
+	dst, x, bias []float32
+	// panels are of quantized, floatPanels of float activations.
+	panels, floatPanels []panel
+	tilesPerChunk       int
 	// panelsPerChunk belongs to activateTask.
 	panelsPerChunk int
 }
@@ -86,17 +101,27 @@ type activateTask struct{ *matmulTask }
 func (t *activateTask) run(_, chunk int) {
 	b, w := t.backend, t.weight
 	first := chunk * t.panelsPerChunk
-	for _, p := range t.panels[first:min(first+t.panelsPerChunk, len(t.panels))] {
-		x := t.x[p.first*w.cols : (p.first+p.height)*w.cols]
-		if w.quantized {
-			blocks := w.cols / quantElems
-			b.kernels.quantize(b.int8Acts.at(p.first*blocks*panelRowBytes), x, w.cols, p.height, blocks)
+	for i := first; i < min(first+t.panelsPerChunk, len(t.panels)+len(t.floatPanels)); i++ {
+		if i < len(t.panels) {
+			t.quantize(t.panels[i])
+			continue
 		}
-		if w.float {
-			to := unsafe.Slice((*float32)(b.floatActs.at(4*p.first*w.cols)), p.height*w.cols)
-			packFloatPanel(to, x, w.cols, p.height, w.cols)
-		}
+		p := t.floatPanels[i-len(t.panels)]
+		to := unsafe.Slice((*float32)(b.floatActs.at(4*p.first*w.cols)), p.height*w.cols)
+		packFloatPanel(to, t.x[p.first*w.cols:][:p.rows*w.cols], w.cols, p.height, w.cols)
 	}
+}
+
+// quantize rounds the rows of one panel. Padding is zeros: its sums are made and
+// dropped, and must not be slow or fault.
+func (t *matmulTask) quantize(p panel) {
+	b, cols := t.backend, t.weight.cols
+	blocks := cols / quantElems
+	to := b.int8Acts.at(p.first * blocks * panelRowBytes)
+	if p.rows < p.height {
+		clear(unsafe.Slice((*byte)(to), p.height*blocks*panelRowBytes))
+	}
+	b.kernels.quantize(to, t.x[p.first*cols:][:p.rows*cols], cols, p.shape, blocks)
 }
 
 // run multiplies the tiles of a chunk.
@@ -112,6 +137,12 @@ func (t *matmulTask) run(thread, chunk int) {
 			continue
 		}
 		lane := first * tileRows
+		if s.format.quantized() && t.backend.kernels.tiles != nil {
+			n := min(tileGroup, end-i, tilesOf(s.rows-lane))
+			t.group(thread, s, first, n, min(n*tileRows, s.rows-lane))
+			i += n
+			continue
+		}
 		t.tile(thread, s, s.tile(first), s.firstRow+lane, min(tileRows, s.rows-lane))
 		i++
 	}
@@ -120,7 +151,7 @@ func (t *matmulTask) run(thread, chunk int) {
 // fusable reports whether there is a fused kernel for every panel and
 // they are few enough.
 func (t *matmulTask) fusable(f format) bool {
-	if len(t.panels) > t.backend.kernels.fusedPanels {
+	if !f.quantized() || len(t.panels) > t.backend.kernels.fusedPanels {
 		return false
 	}
 	for _, p := range t.panels {
@@ -149,7 +180,7 @@ func (t *matmulTask) addBias(p panel, row, n int) {
 	if t.bias == nil {
 		return
 	}
-	for m := range p.height {
+	for m := range p.rows {
 		out := t.dst[(p.first+m)*t.weight.rows+row:][:n]
 		for i, v := range t.bias[row : row+n] {
 			out[i] += v
@@ -160,50 +191,68 @@ func (t *matmulTask) addBias(p panel, row, n int) {
 // tile multiplies one tile, whose first n lanes are rows from row of the weight,
 // with all panels.
 func (t *matmulTask) tile(thread int, s *segment, tile []byte, row, n int) {
-	w, scratch := t.weight, &t.backend.scratch[thread]
-	mul := t.multiplier(scratch, s, tile)
-	stride := 4 * w.rows
-	for _, p := range t.panels {
-		out := t.dst[p.first*w.rows+row:]
-		if n == tileRows {
-			mul.panel(pointer(unsafe.SliceData(out)), stride, p)
-		} else {
-			mul.panel(pointer(&scratch.sums), 4*tileRows, p)
-			for m := range p.height {
-				copy(out[m*w.rows:][:n], scratch.sums[m*tileRows:])
-			}
-		}
+	mul := t.multiplier(&t.backend.scratch[thread], 0, s, tile)
+	panels := t.panels
+	if !s.format.quantized() {
+		panels = t.floatPanels
+	}
+	for _, p := range panels {
+		mul.product(row, n, p)
 		t.addBias(p, row, n)
+	}
+}
+
+// product sets the results of a panel for n rows of the weight from row.
+func (m *multiplier) product(row, n int, p panel) {
+	w := m.task.weight
+	if n == tileRows {
+		out := m.task.dst[p.first*w.rows+row:]
+		m.panel(pointer(unsafe.SliceData(out)), 4*w.rows, p)
+		return
+	}
+	m.panel(pointer(&m.scratch.sums), 4*tileRows, p)
+	m.copySums(row, n, p)
+}
+
+// copySums copies the first n sums of every row of a panel to the results.
+func (m *multiplier) copySums(row, n int, p panel) {
+	w := m.task.weight
+	for r := range p.rows {
+		copy(m.task.dst[(p.first+r)*w.rows+row:][:n], m.scratch.sums[r*tileRows:])
 	}
 }
 
 // multiplier holds what the kernels need of one tile.
 type multiplier struct {
 	task    *matmulTask
+	scratch *scratch
 	segment *segment
-	tile    pointer
+	// tile is the quants; the next tile's lie tileBytes on.
+	tile      pointer
+	tileBytes int
 	// scales and mins are those of the unpacked tile.
 	scales, mins pointer
 }
 
-// multiplier unpacks a tile into the thread's scratch memory where it needs
-// that.
-func (t *matmulTask) multiplier(scratch *scratch, s *segment, tile []byte) multiplier {
-	m := multiplier{task: t, segment: s, tile: pointer(unsafe.SliceData(tile))}
+// multiplier unpacks a tile into place number at of the thread's scratch memory
+// where it needs that.
+func (t *matmulTask) multiplier(scratch *scratch, at int, s *segment, tile []byte) multiplier {
+	m := multiplier{task: t, scratch: scratch, segment: s, tile: pointer(unsafe.SliceData(tile)), tileBytes: s.tileBytes}
 	f := s.format
 	if !f.quantized() {
 		return m
 	}
 	k, cols := t.backend.kernels, t.weight.cols
 	blocks := cols / quantElems
-	all := unsafe.Slice((*float32)(scratch.tile.at(cols*tileRows)), unpackedFloats(cols))
+	floats := tileGroup*cols*tileRows + at*4*unpackedFloats(cols)
+	all := unsafe.Slice((*float32)(scratch.tile.at(floats)), unpackedFloats(cols))
 	u := unpacked{scales: all[:2*blocks*tileRows], mins: all[2*blocks*tileRows:]}
 	f.unpackScales(k, &u, tile[blocks*f.quantBytes():], blocks)
 	m.scales, m.mins = pointer(unsafe.SliceData(u.scales)), pointer(unsafe.SliceData(u.mins))
 	if unpack := k.unpackQuants[f]; unpack != nil {
-		to := scratch.tile.at(0)
+		to := scratch.tile.at(at * cols * tileRows)
 		unpack(to, m.tile, blocks)
-		m.tile = to
+		m.tile, m.tileBytes = to, cols*tileRows
 	}
 	return m
 }

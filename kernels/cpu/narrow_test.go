@@ -19,7 +19,7 @@ func TestNarrowingAgrees(t *testing.T) {
 	want, got := make([]uint16, len(src)), make([]uint16, len(src))
 	for _, l := range levels {
 		for _, d := range []kernels.DType{kernels.F16, kernels.BF16} {
-			if !l.usable {
+			if !l.usable() {
 				continue
 			}
 			narrow(want, src, d)

@@ -20,22 +20,33 @@ import (
 //
 // A panel of float activations is [K][h] float32.
 const (
-	maxPanel = 12
+	maxPanel = 16
 	// panelRowBytes is the bytes of a row in one block of a quantized panel.
 	panelRowBytes = quantElems + 5*4
 )
 
-// panel is rows first to first+height of the activations.
+// panel is neighbouring rows of the activations, from row first.
 type panel struct {
-	first, height int
+	first int
+	shape
 }
 
-// appendPanels cuts rows into panels of the given heights, which fall to 1.
-func appendPanels(panels []panel, rows int, heights []int) []panel {
+// shape is the size of a panel: rows of activations, and as many more rows of
+// zeros as fill its height.
+type shape struct {
+	rows, height int
+}
+
+// appendPanels cuts rows into panels of the given heights, which fall to 1. What
+// is left at the end is padded to padded[left] where that is not 0.
+func appendPanels(panels []panel, rows int, heights []int, padded *[maxPanel + 1]int) []panel {
 	for at := 0; at < rows; {
+		if left := rows - at; left <= maxPanel && padded[left] != 0 {
+			return append(panels, panel{at, shape{left, padded[left]}})
+		}
 		for _, h := range heights {
 			if h <= rows-at {
-				panels = append(panels, panel{at, h})
+				panels = append(panels, panel{at, shape{h, h}})
 				at += h
 				break
 			}
@@ -73,11 +84,11 @@ func maxMagnitude(block []float32) uint32 {
 	return top
 }
 
-// quantizeGeneric fills a panel of height h from h rows of x that lie stride
-// elements apart.
-func quantizeGeneric(dst unsafe.Pointer, x []float32, stride, h, blocks int) {
+// quantizeGeneric fills a panel from rows of x that lie stride elements apart.
+func quantizeGeneric(dst unsafe.Pointer, x []float32, stride int, s shape, blocks int) {
+	h := s.height
 	out := unsafe.Slice((*byte)(dst), blocks*h*panelRowBytes)
-	for m := range h {
+	for m := range s.rows {
 		for b := range blocks {
 			block := x[m*stride+b*quantElems:][:quantElems]
 			scale, inv := int8Scale(maxMagnitude(block))

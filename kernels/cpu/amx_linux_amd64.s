@@ -1,0 +1,248 @@
+#include "textflag.h"
+
+// Matrix kernels on the tile unit (AMX). One TDPBSUD multiplies a panel of up to
+// 16 rows with a weight tile of 16 rows over one block of 32 along K; its integers
+// are exact, and the float32 sum over the blocks that follows is that of
+// int8_avx512_amd64.s, operation by operation. The integers pass through memory,
+// since tile registers have no other way out: while a block's are summed up, the
+// next block is multiplied.
+//
+// The assembler knows no tile instruction: they are spelled out below from
+// Intel's Instruction Set Reference (VEX.128.0F38.W0, opcodes 49, 4B and 5E).
+//
+// R11 call (tileCall)   R10 32, bytes between rows of activations   R12 64
+// BX activations, SI quants: the block to multiply next
+// R8 activations, AX scales, R9 minimums, DI integers: the block to sum up
+// DX integers of the block that is being multiplied   CX blocks left
+// Z0-Z15 sums of row m.
+
+// LDTILECFG (R11) and TILERELEASE. A config lives within one call only: code
+// that was interrupted elsewhere never has tiles to save.
+#define LDTILECFG BYTE $0xc4; BYTE $0xc2; BYTE $0x78; BYTE $0x49; BYTE $0x03
+#define TILERELEASE BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0
+// TILEZERO T
+#define TILEZERO(T) BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $(0xc0|T<<3)
+// TILELOADD (BX)(R10*1), T and TILELOADD 16(BX)(R10*1), T
+#define LOADACTS(T) BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x04|T<<3); BYTE $0x13
+#define LOADACTS16(T) BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x44|T<<3); BYTE $0x13; BYTE $0x10
+// TILELOADD (SI)(R12*1), T
+#define LOADQUANTS(T) BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x04|T<<3); BYTE $0x26
+// TILESTORED T, (DX)(R12*1)
+#define STOREINTS(T) BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $(0x04|T<<3); BYTE $0x22
+// TDPBSUD B, A, D: signed A, unsigned B
+#define TDPBSUD(D, A, B) BYTE $0xc4; BYTE $0xe2; BYTE $((15-B)<<3|2); BYTE $0x5e; BYTE $(0xc0|D<<3|A)
+
+#define ROWS4(op, H) op(H, 0, Z0); op(H, 1, Z1); op(H, 2, Z2); op(H, 3, Z3)
+#define ROWS8(op, H) ROWS4(op, H); op(H, 4, Z4); op(H, 5, Z5); op(H, 6, Z6); op(H, 7, Z7)
+#define ROWS12(op, H) ROWS8(op, H); op(H, 8, Z8); op(H, 9, Z9); op(H, 10, Z10); op(H, 11, Z11)
+#define ROWS16(op, H) ROWS12(op, H); op(H, 12, Z12); op(H, 13, Z13); op(H, 14, Z14); op(H, 15, Z15)
+
+#define ZERO(H, m, F) VPXORQ F, F, F
+// The sum of row m goes on from what dst holds; rows that are only padding do not.
+#define RESUME(H, m, F) VMOVUPS (CX), F; ADDQ DX, CX; DECQ R13; JZ begin
+#define STORE(H, m, F) VMOVUPS F, (CX); ADDQ DX, CX; DECQ R13; JZ stored
+
+// The ops of one row of a block, in the order of the vector kernels.
+#define MULADD(H, m, F) VMULPS.BCST (32*H+4*m)(R8), Z24, Z17; VFMADD231PS Z17, Z16, F
+#define AFFINE(H, m, F) \
+	VCVTDQ2PS (64*m)(DI), Z16 \
+	MULADD(H, m, F)           \
+	VFMADD231PS.BCST (36*H+4*m)(R8), Z25, F
+#define SYMMETRIC(H, m, F) \
+	VMOVDQU64 (64*m)(DI), Z16                 \
+	VPADDD.BCST (40*H+4*m)(R8), Z16, Z16      \
+	VCVTDQ2PS Z16, Z16                        \
+	MULADD(H, m, F)
+#define HALFLO(H, m, F) \
+	VMOVDQU64 (64*m)(DI), Z16                 \
+	VPADDD.BCST (44*H+4*m)(R8), Z16, Z16      \
+	VCVTDQ2PS Z16, Z16                        \
+	MULADD(H, m, F)
+#define HALFHI(H, m, F) \
+	VMOVDQU64 (1024+64*m)(DI), Z16            \
+	VPADDD.BCST (48*H+4*m)(R8), Z16, Z16      \
+	VCVTDQ2PS Z16, Z16                        \
+	MULADD(H, m, F)
+
+// MULTIPLYn starts the products of the block at BX and SI.
+#define MULTIPLY32(H) \
+	TILEZERO(0)                \
+	LOADACTS(1)                \
+	LOADQUANTS(2)              \
+	TDPBSUD(0, 1, 2)           \
+	STOREINTS(0)               \
+	ADDQ $(52*H), BX           \
+	ADDQ $512, SI
+
+// Scales for each 16 elements need the products of either half.
+#define MULTIPLY16(H) \
+	TILEZERO(0)                \
+	TILEZERO(3)                \
+	LOADACTS(1)                \
+	LOADACTS16(4)              \
+	LOADQUANTS(2)              \
+	ADDQ $256, SI              \
+	LOADQUANTS(5)              \
+	TDPBSUD(0, 1, 2)           \
+	TDPBSUD(3, 4, 5)           \
+	STOREINTS(0)               \
+	ADDQ $1024, DX             \
+	STOREINTS(3)               \
+	SUBQ $1024, DX             \
+	ADDQ $(52*H), BX           \
+	ADDQ $256, SI
+
+#define SUMAFFINE(ROWS, H) \
+	VMOVUPS (AX), Z24          \
+	VMOVUPS (R9), Z25          \
+	ROWS(AFFINE, H)            \
+	ADDQ $64, AX               \
+	ADDQ $64, R9               \
+	ADDQ $(52*H), R8
+
+#define SUMSYMMETRIC(ROWS, H) \
+	VMOVUPS (AX), Z24          \
+	ROWS(SYMMETRIC, H)         \
+	ADDQ $64, AX               \
+	ADDQ $(52*H), R8
+
+#define SUMHALVES(ROWS, H) \
+	VMOVUPS (AX), Z24          \
+	ROWS(HALFLO, H)            \
+	VMOVUPS 64(AX), Z24        \
+	ROWS(HALFHI, H)            \
+	ADDQ $128, AX              \
+	ADDQ $(52*H), R8
+
+// The offsets in tileCall.
+#define DST 64
+#define STRIDE 72
+#define PANEL 80
+#define PANELBYTES 88
+#define PANELS 96
+#define VALID 104
+#define QUANTS 112
+#define SCALES 120
+#define MINS 128
+#define TILEQUANTS 136
+#define TILESCALES 144
+#define TILES 152
+#define BLOCKS 160
+#define GOESON 168
+#define WORK 176
+#define TILE 184
+#define OUT 192
+
+// KERNEL walks the panels, and for each of them the tiles: a panel's blocks are
+// then read from the first-level cache for all tiles but the first.
+#define KERNEL(ROWS, H, MULTIPLY, SUM) \
+	MOVQ call+0(FP), R11       \
+	LDTILECFG                  \
+	MOVQ $32, R10              \
+	MOVQ $64, R12              \
+panel:                             \
+	MOVQ $0, TILE(R11)         \
+	MOVQ DST(R11), CX          \
+	MOVQ CX, OUT(R11)          \
+tile:                              \
+	MOVQ PANEL(R11), BX        \
+	MOVQ BX, R8                \
+	MOVQ TILE(R11), AX         \
+	MOVQ AX, SI                \
+	IMULQ TILEQUANTS(R11), SI  \
+	ADDQ QUANTS(R11), SI       \
+	IMULQ TILESCALES(R11), AX  \
+	MOVQ AX, R9                \
+	ADDQ SCALES(R11), AX       \
+	ADDQ MINS(R11), R9         \
+	ROWS(ZERO, H)              \
+	CMPQ GOESON(R11), $0       \
+	JEQ  begin                 \
+	MOVQ OUT(R11), CX          \
+	MOVQ STRIDE(R11), DX       \
+	MOVQ VALID(R11), R13       \
+	ROWS(RESUME, H)            \
+begin:                             \
+	MOVQ WORK(R11), DX         \
+	MULTIPLY(H)                \
+	MOVQ DX, DI                \
+	ADDQ $2048, DX             \
+	MOVQ BLOCKS(R11), CX       \
+	DECQ CX                    \
+	JZ   last                  \
+block:                             \
+	MULTIPLY(H)                \
+	SUM(ROWS, H)               \
+	XCHGQ DI, DX               \
+	DECQ CX                    \
+	JNZ  block                 \
+last:                              \
+	SUM(ROWS, H)               \
+	MOVQ OUT(R11), CX          \
+	MOVQ STRIDE(R11), DX       \
+	MOVQ VALID(R11), R13       \
+	ROWS(STORE, H)             \
+stored:                            \
+	ADDQ $64, OUT(R11)         \
+	INCQ TILE(R11)             \
+	MOVQ TILE(R11), AX         \
+	CMPQ AX, TILES(R11)        \
+	JLT  tile                  \
+	MOVQ PANELBYTES(R11), AX   \
+	ADDQ AX, PANEL(R11)        \
+	MOVQ STRIDE(R11), AX       \
+	IMULQ $H, AX               \
+	ADDQ AX, DST(R11)          \
+	DECQ PANELS(R11)           \
+	JNZ  panel                 \
+	TILERELEASE                \
+	VZEROUPPER                 \
+	RET
+
+// func affine16AMX(call *tileCall)
+TEXT ·affine16AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS16, 16, MULTIPLY32, SUMAFFINE)
+
+// func affine12AMX(call *tileCall)
+TEXT ·affine12AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS12, 12, MULTIPLY32, SUMAFFINE)
+
+// func affine8AMX(call *tileCall)
+TEXT ·affine8AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS8, 8, MULTIPLY32, SUMAFFINE)
+
+// func affine4AMX(call *tileCall)
+TEXT ·affine4AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS4, 4, MULTIPLY32, SUMAFFINE)
+
+// func symmetric16AMX(call *tileCall)
+TEXT ·symmetric16AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS16, 16, MULTIPLY32, SUMSYMMETRIC)
+
+// func symmetric12AMX(call *tileCall)
+TEXT ·symmetric12AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS12, 12, MULTIPLY32, SUMSYMMETRIC)
+
+// func symmetric8AMX(call *tileCall)
+TEXT ·symmetric8AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS8, 8, MULTIPLY32, SUMSYMMETRIC)
+
+// func symmetric4AMX(call *tileCall)
+TEXT ·symmetric4AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS4, 4, MULTIPLY32, SUMSYMMETRIC)
+
+// func halfBlocks16AMX(call *tileCall)
+TEXT ·halfBlocks16AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS16, 16, MULTIPLY16, SUMHALVES)
+
+// func halfBlocks12AMX(call *tileCall)
+TEXT ·halfBlocks12AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS12, 12, MULTIPLY16, SUMHALVES)
+
+// func halfBlocks8AMX(call *tileCall)
+TEXT ·halfBlocks8AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS8, 8, MULTIPLY16, SUMHALVES)
+
+// func halfBlocks4AMX(call *tileCall)
+TEXT ·halfBlocks4AMX(SB), NOSPLIT, $0-8
+	KERNEL(ROWS4, 4, MULTIPLY16, SUMHALVES)
