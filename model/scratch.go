@@ -50,12 +50,19 @@ func (m *Model) NewScratch(maxTokens, maxLogits int) (*Scratch, error) {
 		{&s.inner, rows, c.IntermediateSize},
 		{&s.lastHidden, maxLogits, c.HiddenSize},
 		{&s.lastHeads, maxLogits, heads},
-		{&s.logits, maxLogits, c.VocabSize},
 	} {
 		var err error
 		if *b.dst, err = m.backend.NewBuffer(b.rows * b.cols); err != nil {
 			return nil, fmt.Errorf("model: scratch of %d rows of %d: %w", b.rows, b.cols, err)
 		}
+	}
+	logits := m.backend.NewBuffer
+	if b, ok := m.backend.(kernels.Stepper); ok {
+		logits = b.NewLogits // wider than its activations
+	}
+	var err error
+	if s.logits, err = logits(maxLogits * c.VocabSize); err != nil {
+		return nil, fmt.Errorf("model: scratch of %d rows of %d logits: %w", maxLogits, c.VocabSize, err)
 	}
 	return s, nil
 }
