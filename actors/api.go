@@ -130,16 +130,23 @@ func (e *Engine) Healthy() error {
 	if e.dead.Load() {
 		return errors.New("the engine has failed")
 	}
-	if at := e.inStep.Load(); at != 0 {
-		limit := e.cfg.StallAfter
-		if limit == 0 {
-			limit = stallAfter
-		}
-		if age := time.Duration(waybill.Now() - at); age > limit {
-			return fmt.Errorf("a step has been running for %v", age.Round(time.Millisecond))
-		}
+	limit := e.cfg.StallAfter
+	if limit == 0 {
+		limit = stallAfter
+	}
+	if age := e.stepAge(); age > limit {
+		return fmt.Errorf("a step has been running for %v", age.Round(time.Millisecond))
 	}
 	return nil
+}
+
+// stepAge returns how long the step in flight has been running; 0 at rest.
+func (e *Engine) stepAge() time.Duration {
+	at := e.inStep.Load()
+	if at == 0 {
+		return 0
+	}
+	return time.Duration(waybill.Now() - at)
 }
 
 // Drain refuses new requests from now on. Those under way go on.

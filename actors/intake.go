@@ -70,6 +70,11 @@ func (a *intakeActor) slice(j *intakeJob) (done bool) {
 			}
 		}
 		for !j.enc.Advance(intakeUnits) {
+			// The rest of a prompt that is too long already is not worth its time.
+			if n := len(j.enc.IDs()); n > a.engine.cfg.MaxModelLen {
+				a.engine.refuse(j.req, a.engine.tooLong("the prompt has at least %d tokens", n))
+				return true
+			}
 			if waybill.Now() > deadline {
 				return false
 			}
@@ -140,6 +145,9 @@ func (a *intakeActor) close(j *intakeJob) *Failure {
 		}
 	}
 	j.enc = nil
+	if len(ids) == 0 {
+		return emptyPrompt(r, j.prompt)
+	}
 	maxTokens, f := e.checkLength(r, len(ids))
 	if f != nil {
 		return f
@@ -175,27 +183,37 @@ func (a *intakeActor) close(j *intakeJob) *Failure {
 	return nil
 }
 
-// checkLength returns the output bound of a request whose prompt has n tokens.
+// checkLength returns the output bound of a request whose prompt has n tokens, at
+// least one.
 func (e *Engine) checkLength(r *Request, n int) (maxTokens int, f *Failure) {
 	limit := e.cfg.MaxModelLen
-	bad := func(format string, args ...any) (int, *Failure) {
-		return 0, &Failure{
-			Status: 400, Type: "BadRequestError", Param: "prompt", Code: "context_length_exceeded",
-			Message: fmt.Sprintf(format, args...),
-		}
-	}
 	switch {
-	case n == 0:
-		return 0, &Failure{Status: 400, Type: "BadRequestError", Param: "prompt", Message: "the prompt is empty: it must hold at least one token"}
 	case n > limit, n == limit && r.MaxTokens != 0:
-		return bad("the prompt has %d tokens; the model's context is %d tokens, which must hold the prompt and the output", n, limit)
+		return 0, e.tooLong("the prompt has %d tokens", n)
 	case r.MaxTokens < 0, r.FitMaxTokens && r.MaxTokens > limit-n:
 		return limit - n, nil
 	case r.MaxTokens > limit-n: // n + MaxTokens may not fit an int
-		return bad("the prompt has %d tokens and max_tokens is %d; the model's context is %d tokens, which must hold both",
-			n, r.MaxTokens, limit)
+		return 0, e.tooLong("the prompt has %d tokens and max_tokens is %d", n, r.MaxTokens)
 	}
 	return r.MaxTokens, nil
+}
+
+// tooLong refuses a prompt, or a prompt and the output asked for.
+func (e *Engine) tooLong(format string, args ...any) *Failure {
+	return &Failure{
+		Status: 400, Type: "BadRequestError", Param: "prompt", Code: "context_length_exceeded",
+		Message: fmt.Sprintf(format, args...) +
+			fmt.Sprintf("; the model's context is %d tokens, which must hold the prompt and the output", e.cfg.MaxModelLen),
+	}
+}
+
+// emptyPrompt refuses a prompt without a token; of several it names the one.
+func emptyPrompt(r *Request, i int) *Failure {
+	name := "the prompt"
+	if len(r.Prompts) > 1 {
+		name = fmt.Sprintf("prompt %d of %d (counted from 0)", i, len(r.Prompts))
+	}
+	return &Failure{Status: 400, Type: "BadRequestError", Param: "prompt", Message: name + " is empty: it must hold at least one token"}
 }
 
 // admit posts all sequences of a request to the Scheduler.

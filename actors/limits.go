@@ -44,6 +44,14 @@ const (
 	rebuildPatience = 5 * time.Second
 	// recentSteps is how many steps are remembered to express waits in steps.
 	recentSteps = 256
+	// rateWindow is how many returned places the service rate is measured over: some
+	// seconds of a busy server.
+	rateWindow = 64
+	// minRetryAfter is Retry-After's unit; maxRetryAfter is the longest wait that a
+	// refused client is told, however slow the server is: its estimate is not worth
+	// more, and clients that obey it must come back within a load balancer's patience.
+	minRetryAfter = time.Second
+	maxRetryAfter = time.Minute
 	// stallAfter is the age of a step in flight from which the engine counts as
 	// hung: the longest step of a slow CPU is below a second.
 	stallAfter = 30 * time.Second

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"runtime"
 	"strconv"
 	"sync/atomic"
 
@@ -188,6 +189,10 @@ func (m *engineMetrics) registerState(k maker, e *Engine) {
 		"block_size": strconv.Itoa(e.cfg.BlockSize), "num_gpu_blocks": strconv.Itoa(e.cfg.NumBlocks),
 		"cache_dtype": e.cfg.KVType.String(), "enable_prefix_caching": strconv.FormatBool(e.cfg.PrefixCache),
 	}, func() float64 { return 1 })
+	k.gauge("waybill:goroutines", "Goroutines of the process.", nil, func() float64 { return float64(runtime.NumGoroutine()) })
+	k.gauge("waybill:step_in_flight_seconds", "Age of the step that runs, 0 at rest: one that grows is a device that hangs.", nil, func() float64 {
+		return e.stepAge().Seconds()
+	})
 	k.reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "waybill:lines_dropped_total", Help: "Dump and log lines that a slow stderr cost.",
 	}, func() float64 {

@@ -3,6 +3,9 @@ package actors
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
+
+	"waybill/actors/waybill"
 )
 
 // ErrOverloaded says which bound a request would have exceeded.
@@ -11,6 +14,9 @@ type ErrOverloaded struct {
 	Bound string
 	// Limit is its value, Wanted what the request asked for.
 	Limit, Used, Wanted int64
+	// RetryAfter is when a place for it may be free, by the measured rate at which
+	// places come back.
+	RetryAfter time.Duration
 }
 
 // Error describes the refusal.
@@ -23,6 +29,7 @@ func (e *ErrOverloaded) Error() string {
 type admission struct {
 	maxSeqs, maxTokens int64
 	seqs, tokens       atomic.Int64
+	rate               serviceRate
 }
 
 // Places is what a request holds. Each is given back with its sequence.
@@ -34,9 +41,10 @@ func (a *admission) reserve(n, tokens int64) (*Places, error) {
 	for {
 		used := a.seqs.Load()
 		if used+n > a.maxSeqs {
-			return nil, &ErrOverloaded{"--max-num-queued-reqs", a.maxSeqs, used, n}
+			return nil, a.overloaded("--max-num-queued-reqs", a.maxSeqs, used, n, n)
 		}
 		if a.seqs.CompareAndSwap(used, used+n) {
+			a.rate.taken(used, waybill.Now())
 			break
 		}
 	}
@@ -44,12 +52,17 @@ func (a *admission) reserve(n, tokens int64) (*Places, error) {
 		if used := a.tokens.Add(tokens) - tokens; used >= a.maxTokens {
 			a.tokens.Add(-tokens)
 			a.seqs.Add(-n)
-			return nil, &ErrOverloaded{"--max-num-queued-tokens", a.maxTokens, used, tokens}
+			return nil, a.overloaded("--max-num-queued-tokens", a.maxTokens, used, tokens, n)
 		}
 	} else {
 		a.tokens.Add(tokens)
 	}
 	return &Places{n, tokens}, nil
+}
+
+// overloaded makes the refusal of a request for n places.
+func (a *admission) overloaded(bound string, limit, used, wanted, n int64) *ErrOverloaded {
+	return &ErrOverloaded{bound, limit, used, wanted, a.rate.refused(n, waybill.Now())}
 }
 
 // share gives each sequence its place and its share of the queued tokens.
@@ -77,6 +90,7 @@ func (a *admission) giveBack(s *Sequence) bool {
 		return false
 	}
 	a.prefilled(s)
+	a.rate.gaveBack(waybill.Now())
 	a.seqs.Add(-1)
 	return true
 }

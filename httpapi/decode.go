@@ -2,9 +2,12 @@ package httpapi
 
 import (
 	"bytes"
+	"encoding/json/jsontext"
 	jsonv2 "encoding/json/v2"
 	"errors"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 )
 
@@ -14,7 +17,7 @@ func decodeJSON(body []byte, v any) *apiError {
 	if d := depth(body); d > maxJSONDepth {
 		return badField("", "the JSON is nested %d levels deep, limit %d", d, maxJSONDepth)
 	}
-	err := jsonv2.Unmarshal(body, v)
+	err := jsonv2.Unmarshal(body, v, wholeNumbers)
 	if err == nil {
 		return nil
 	}
@@ -34,6 +37,38 @@ func decodeJSON(body []byte, v any) *apiError {
 		return badField("", "the body must be a JSON object, not %s", article(wrong.JSONKind.String()))
 	}
 	return badField("", "the body is not valid JSON: %v", err)
+}
+
+// wholeNumbers reads 3.0 and 3e2 where an integer is wanted: languages without
+// integers write them so.
+var wholeNumbers = jsonv2.WithUnmarshalers(jsonv2.JoinUnmarshalers(
+	jsonv2.UnmarshalFromFunc(wholeNumber[int]), jsonv2.UnmarshalFromFunc(wholeNumber[int64]),
+))
+
+// maxExact is the largest number up to which a float64 holds every integer: what
+// is above may not be what was written.
+const maxExact = 1 << 53
+
+func wholeNumber[T int | int64](d *jsontext.Decoder, out *T) error {
+	if d.PeekKind() != '0' {
+		return errors.ErrUnsupported // the usual way, with its error
+	}
+	raw, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		f, ferr := strconv.ParseFloat(string(raw), 64)
+		if ferr != nil || f != math.Trunc(f) || math.Abs(f) > maxExact || !bytes.ContainsAny(raw, ".eE") {
+			return &jsonv2.SemanticError{JSONKind: '0', JSONValue: raw.Clone(), GoType: reflect.TypeFor[T](), Err: strconv.ErrRange}
+		}
+		n = int64(f)
+	}
+	if *out = T(n); int64(*out) != n {
+		return &jsonv2.SemanticError{JSONKind: '0', JSONValue: raw.Clone(), GoType: reflect.TypeFor[T](), Err: strconv.ErrRange}
+	}
+	return nil
 }
 
 // wordFor returns what a field of Go type t is in JSON's terms.

@@ -99,7 +99,7 @@ func (s *Server) writeError(ctx *fasthttp.RequestCtx, err error) {
 		e = fromFailure(f)
 	case errors.As(err, &full):
 		e = &apiError{status: s.cfg.OverloadStatus, message: full.Error()}
-		ctx.Response.Header.Set("Retry-After", strconv.Itoa(s.retryAfter()))
+		ctx.Response.Header.Set("Retry-After", strconv.Itoa(actors.RetrySeconds(full.RetryAfter)))
 	case errors.Is(err, actors.ErrDraining), errors.Is(err, actors.ErrNotReady):
 		e = &apiError{status: 503, message: err.Error()}
 		ctx.Response.Header.Set("Retry-After", "1")
@@ -110,6 +110,3 @@ func (s *Server) writeError(ctx *fasthttp.RequestCtx, err error) {
 	ctx.SetContentType("application/json")
 	ctx.SetBody(bodyOf(e))
 }
-
-// retryAfter returns how many seconds a refused client should wait.
-func (s *Server) retryAfter() int { return 1 }

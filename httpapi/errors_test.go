@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"waybill/actors"
 )
 
 // badRequest is a body that must be refused, and what the error names.
@@ -36,6 +38,7 @@ func badBodies() []badRequest {
 		{"no prompt", comp, `{}`, 400, "prompt", ""},
 		{"null prompt", comp, `{"prompt":null}`, 400, "prompt", ""},
 		{"empty prompt", comp, `{"prompt":""}`, 400, "prompt", ""},
+		{"one empty prompt of three", comp, `{"prompt":["a","","b"]}`, 400, "prompt", ""},
 		{"empty list", comp, `{"prompt":[]}`, 400, "prompt", ""},
 		{"empty ids", comp, `{"prompt":[[]]}`, 400, "prompt", ""},
 		{"null id", comp, `{"prompt":[1,null]}`, 400, "prompt", ""},
@@ -71,6 +74,7 @@ func badBodies() []badRequest {
 		{"top_p", "0"}, {"top_p", "1.1"}, {"min_p", "-0.1"}, {"min_p", "2"}, {"top_k", "-2"}, {"top_k", "0.5"},
 		{"repetition_penalty", "0"}, {"repetition_penalty", "-1"}, {"presence_penalty", "2.5"}, {"frequency_penalty", "-3"},
 		{"max_tokens", "-1"}, {"max_tokens", "99999999999999999999"}, {"min_tokens", "-1"}, {"min_tokens", "100"},
+		{"n", "1e30"}, {"n", "9007199254740993.0"}, {"max_tokens", "2.5e0"},
 		{"seed", "1.5"}, {"seed", `"a"`}, {"ignore_eos", "1"}, {"stream", `"yes"`}, {"stream_options", "true"},
 		{"stop", "5"}, {"stop", `[5]`}, {"stop", `""`}, {"stop", `["a",null]`},
 		{"stop", `["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"]`},
@@ -202,4 +206,41 @@ func TestPathsMethodsAndKeys(t *testing.T) {
 		}
 	}
 	s.post("/v1/completions", `{}`, "Authorization: Bearer secret", "Content-Encoding: gzip").failure(415)
+}
+
+func TestWholeNumbersMayBeWrittenAsFloats(t *testing.T) {
+	s := startServer(t)
+	for _, n := range []string{"4", "4.0", "4e0", "40E-1", "0.4e1"} {
+		body := fmt.Sprintf(`{"prompt":[1,2,3],"max_tokens":%s,"seed":%s,"top_k":%s,"logprobs":%s,"n":%s,"min_tokens":%s,"ignore_eos":true}`, n, n, n, n, n, n)
+		if a := s.post("/v1/completions", body).answer(); a.Usage.Completion != 16 {
+			t.Errorf("4 written %s: %d tokens, want 4 outputs of 4", n, a.Usage.Completion)
+		}
+	}
+}
+
+func TestAnEmptyPromptOfSeveralIsNamed(t *testing.T) {
+	s := startServer(t)
+	r := s.post("/v1/completions", `{"prompt":["a","b","","c"]}`)
+	if e := r.failure(400); !strings.Contains(e.Error.Message, "prompt 2 of 4") {
+		t.Errorf("which prompt is empty? %s", e.Error.Message)
+	}
+}
+
+// A prompt of megabytes is refused once it is over the limit, not at its end.
+func TestAnOverlongPromptIsNotTokenizedToItsEnd(t *testing.T) {
+	s := startServer(t)
+	whole := time.Now()
+	text := strings.Repeat("many words and 12 numbers; ", 1<<20/27)
+	s.tok.Encode(nil, text, actors.EncodeOptions{})
+	d := time.Since(whole)
+	began := time.Now()
+	r := s.post("/v1/completions", `{"stream":true,"prompt":"`+text+`"}`)
+	took := time.Since(began)
+	if e := r.failure(400); !strings.Contains(e.Error.Message, "has at least 1") || !strings.Contains(e.Error.Message, "context is 1024") {
+		t.Errorf("the limit is not named: %s", e.Error.Message)
+	}
+	t.Logf("tokenized in %v, refused in %v", d, took)
+	if took > d+50*time.Millisecond {
+		t.Errorf("refused after %v; tokenizing all of it takes %v", took, d)
+	}
 }

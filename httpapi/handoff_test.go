@@ -275,6 +275,73 @@ func handoff(t *testing.T, addr string, dump *lockedBuffer, r *tracer, n, steps 
 	return readable
 }
 
+// aims holds the first eight streams against 50 + 15·i µs.
+func aims(t *testing.T, readable []µs) {
+	t.Helper()
+	for i := range min(len(readable), 8) {
+		t.Logf("%d streams: stream %d is readable %.0f µs after the step's end (p50), the aim is %d", len(readable), i, readable[i].at(.5), 50+15*i)
+	}
+}
+
+// floor measures what three hops and a write cost that do nothing else, behind a
+// step of 0.3 ms that slept before: goroutines that pass a token on, the last one
+// writes 250 bytes to a loopback connection with a waiting reader.
+func floor(t *testing.T, sleep time.Duration) {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		c, err := ln.Accept()
+		for buf := make([]byte, 4096); err == nil; {
+			_, err = c.Read(buf)
+		}
+	}()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const hops = 3
+	var pass [hops]chan struct{}
+	for i := range pass {
+		pass[i] = make(chan struct{}, 1)
+	}
+	defer close(pass[0])
+	at, written := make([]int64, hops), make(chan int64, 1)
+	for i := range pass {
+		go func() {
+			for range pass[i] {
+				at[i] = waybill.Now()
+				if i+1 < hops {
+					pass[i+1] <- struct{}{}
+					continue
+				}
+				_, _ = c.Write(make([]byte, 250))
+				written <- waybill.Now()
+			}
+			if i+1 < hops {
+				close(pass[i+1])
+			}
+		}()
+	}
+	var all, hop, write µs
+	for range 400 {
+		time.Sleep(sleep)
+		for end := waybill.Now() + 300_000; waybill.Now() < end; {
+		}
+		end := waybill.Now()
+		pass[0] <- struct{}{}
+		done := <-written
+		hop, write = append(hop, float64(at[hops-1]-end)/1e3), append(write, float64(done-at[hops-1])/1e3)
+		all = append(all, float64(done-end)/1e3)
+	}
+	t.Logf("floor, µs p50 p99: three empty hops %v | → written %v |= %v", hop, write, all)
+}
+
 // arrivals measures arrival → scheduled beside n streams, by the server's ledger.
 func arrivals(t *testing.T, addr string, dump *lockedBuffer, n, probes int) {
 	t.Helper()
@@ -326,13 +393,28 @@ func TestHandoffTakesMicroseconds(t *testing.T) {
 	if *full {
 		levels, steps = []int{1, 8, 32}, 400
 	}
+	// A step thread that computes or polls keeps its core awake; one that slept
+	// through the step finds cold caches behind it, and so does every hop.
+	if *full {
+		t.Run("a core idle, the step's core awake", func(t *testing.T) {
+			floor(t, 0)
+			r := &tracer{}
+			addr, dump := startTraced(t, tinyFolder, 1, r)
+			for _, n := range levels {
+				aims(t, handoff(t, addr, dump, r, n, steps))
+			}
+		})
+	}
 	t.Run("idle cores", func(t *testing.T) {
 		r := &tracer{sleep: 5 * time.Millisecond}
+		if *full {
+			floor(t, r.sleep)
+		}
 		addr, dump := startTraced(t, tinyFolder, 1, r)
 		for _, n := range levels {
 			readable := handoff(t, addr, dump, r, n, steps)
-			for i := 0; *full && i < min(n, 8); i++ {
-				t.Logf("%d streams: stream %d is readable %.0f µs after the step's end (p50), the aim is %d", n, i, readable[i].at(.5), 50+15*i)
+			if *full {
+				aims(t, readable)
 			}
 			// Far above what it takes and far below a step that is lost.
 			if got := readable[0].at(.5); got > 2000 {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -197,6 +198,44 @@ func TestOverload(t *testing.T) {
 		}
 		wg.Wait()
 		s.post("/v1/completions", `{"prompt":"a","n":7}`).failure(400)
+	}
+}
+
+// Retry-After is what the measured rate says, and every refused client has a turn
+// of its own.
+func TestRetryAfterGrowsWithTheRefused(t *testing.T) {
+	p := &pace{}
+	s := startServer(t, func(u *setup) {
+		u.engine.MaxQueuedReqs, u.engine.MaxSeqs = 2, 1
+		u.engine.Fault = p.hook
+	})
+	p.sleep.Store(int64(150 * time.Millisecond)) // two steps each: some 0.3 s per place
+	one := `{"prompt":[1,2,3],"max_tokens":2,"ignore_eos":true}`
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 4 {
+				s.post("/v1/completions", one).answer()
+			}
+		})
+	}
+	eventually(t, "some are served", func() bool { return s.metric("vllm:request_success_total") >= 3 })
+	var said []int
+	for range 40 {
+		r := s.post("/v1/completions", one)
+		if r.status == 200 {
+			continue // between two requests of a client
+		}
+		r.failure(503)
+		n, err := strconv.Atoi(r.header["retry-after"])
+		if err != nil || n < 1 || n > 60 {
+			t.Fatalf("Retry-After %q", r.header["retry-after"])
+		}
+		said = append(said, n)
+	}
+	wg.Wait()
+	if len(said) < 20 || !slices.IsSorted(said) || said[0] > 3 || said[len(said)-1] < 5 {
+		t.Errorf("Retry-After of %d refused clients at some 0.3 s a place: %v", len(said), said)
 	}
 }
 

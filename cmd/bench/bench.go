@@ -16,12 +16,14 @@ import (
 // Options says what to run. Zero values are not the defaults; the command line
 // has those.
 type Options struct {
-	Backend  string            // openai, vllm or openai-chat
-	BaseURL  string            // http://host:port; a path is put before every other
-	Endpoint string            // empty: by backend
-	Model    string            // empty: the server's first
-	APIKey   string            // empty: none is sent
-	Header   map[string]string // wins over the key's
+	Backend  string // openai, vllm or openai-chat
+	BaseURL  string // http://host:port; a path is put before every other
+	Endpoint string // empty: by backend
+	Model    string // empty: the server's first
+	// Tokenizer is what results call the tokenizer; empty: as the model.
+	Tokenizer string
+	APIKey    string            // empty: none is sent
+	Header    map[string]string // wins over the key's
 
 	Dataset           Dataset
 	NumPrompts        int
@@ -33,6 +35,8 @@ type Options struct {
 	RampUpEnd         float64       // per second, at the last
 	NumWarmups        int           // before each run
 	ReadyCheckTimeout time.Duration // 0: no check
+	RequestTimeout    time.Duration // from sending to the last byte; 0: none
+	ProbeRate         float64       // single-token requests beside the load, per second; 0: none
 	Seed              uint64        // of prompts and arrivals, each with a stream of its own
 
 	// Sampling parameters are sent only if set; IgnoreEOS only if true, for servers
@@ -107,6 +111,12 @@ func (o *Options) check() error {
 		}
 	default:
 		return bad("--ramp-up-strategy %q: must be linear or exponential", o.RampUp)
+	}
+	if o.RequestTimeout < 0 {
+		return bad("--request-timeout-sec %g: must be at least 0", o.RequestTimeout.Seconds())
+	}
+	if !(o.ProbeRate >= 0) || math.IsInf(o.ProbeRate, 1) {
+		return bad("--probe-request-rate %g: must be requests per second, or 0 for none", o.ProbeRate)
 	}
 	for k, v := range o.Goodput {
 		if k != "ttft" && k != "tpot" && k != "e2el" || v < 0 {

@@ -33,6 +33,9 @@ const (
 type client struct {
 	base   *url.URL
 	header map[string]string // sent with every request
+	// timeout bounds a request from sending to its last byte; 0: it may take for
+	// ever.
+	timeout time.Duration
 
 	mu sync.Mutex // guards idle
 	// idle is last in, first out, so that after a burst the surplus ages and is
@@ -211,6 +214,11 @@ func cause(ctx context.Context, err error) error {
 // stream sends a completion request and fills r. The clock starts right before
 // the connection is taken.
 func (c *client) stream(ctx context.Context, path, rid string, body []byte, r *Record) {
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("not answered within %v", c.timeout))
+		defer cancel()
+	}
 	request := append(c.head(nil, http.MethodPost, path, rid, len(body)), body...)
 	buf := make([]byte, 32<<10)
 	r.Sent = time.Now()

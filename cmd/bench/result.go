@@ -22,7 +22,7 @@ import (
 func (o *Options) result(s *Summary, now time.Time) map[string]any {
 	out := map[string]any{
 		"date": now.Format("20060102-150405"), "backend": o.Backend, "endpoint_type": o.Backend,
-		"label": nil, "model_id": o.Model, "tokenizer_id": o.Model, "num_prompts": len(s.Records),
+		"label": nil, "model_id": o.Model, "tokenizer_id": o.tokenizerID(), "num_prompts": len(s.Records),
 		"request_rate": number(o.RequestRate), "burstiness": number(o.Burstiness), "max_concurrency": nil,
 		"duration": s.Duration.Seconds(), "completed": s.Completed, "failed": s.Failed,
 		"total_input_tokens": s.InputTokens, "total_output_tokens": s.OutputTokens,
@@ -51,6 +51,11 @@ func (o *Options) result(s *Summary, now time.Time) map[string]any {
 	for _, m := range o.metricNames(s) {
 		o.addFigures(out, m, s.Samples[m])
 	}
+	if p := s.Probes; p != nil {
+		v := p.Samples["e2el"]
+		out["probe_completed"], out["probe_failed"] = p.Completed, p.Failed
+		out["probe_median_e2el_ms"], out["probe_p99_e2el_ms"], out["probe_max_e2el_ms"] = v.percentile(50), v.percentile(99), v.percentile(100)
+	}
 	if s.Phases != nil {
 		out["server_phases_mean_ms"] = s.Phases.Mean
 		out["server_phases_count"] = s.Phases.Count
@@ -60,6 +65,15 @@ func (o *Options) result(s *Summary, now time.Time) map[string]any {
 		out[k] = v
 	}
 	return out
+}
+
+// tokenizerID names the tokenizer in results. Tokens are the server's own: it is
+// never loaded.
+func (o *Options) tokenizerID() string {
+	if o.Tokenizer != "" {
+		return o.Tokenizer
+	}
+	return o.Model
 }
 
 // metricNames returns the metrics of the result in order.

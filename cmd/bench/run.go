@@ -24,6 +24,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer c.close()
+	c.timeout = o.RequestTimeout
 	if err := o.prepare(ctx, c); err != nil {
 		return err
 	}
@@ -174,11 +175,16 @@ func (o *Options) level(ctx context.Context, c *client, bodies [][]byte, limit i
 		}
 	}
 	due, changes := o.schedule(rand.New(rand.NewPCG(o.Seed, 0x5c4ed)))
+	probes, err := o.startSideProbes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	watch := o.watchPhases(ctx)
 	l := o.load(ctx, c, bodies, due, limit, fmt.Sprintf("bench-%08x", rand.Uint32()), o.bar(len(bodies)))
 	s := summarize(o, l.records)
 	s.Concurrency, s.Start, s.Duration, s.RPSChanges = limit, l.start, l.duration, changes
 	s.Phases = watch.done(ctx, s.Completed)
+	s.Probes = probes.done(o)
 	return s, nil
 }
 

@@ -25,6 +25,9 @@ type Summary struct {
 	MaxTokensPerSecond float64
 	MaxConcurrent      int
 
+	// Probes sums up the requests of --probe-request-rate; nil: there were none.
+	Probes *Summary
+
 	// Phases are the server's own means, if it is a waybill; else nil.
 	Phases *serverPhases
 }

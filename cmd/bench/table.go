@@ -63,6 +63,10 @@ func (o *Options) table(w io.Writer, s *Summary) {
 		}
 		fmt.Fprintln(w)
 	}
+	if p := s.Probes; p != nil {
+		v := p.Samples["e2el"]
+		line("probes", "%d answered, %d failed; end to end median %.3f, p99 %.3f, max %.3f ms", p.Completed, p.Failed, v.percentile(50), v.percentile(99), v.percentile(100))
+	}
 	s.printPhases(w)
 }
 

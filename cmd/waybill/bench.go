@@ -24,6 +24,8 @@ type benchCmd struct {
 	Port     int      `default:"8000" help:"Server's port."`
 	Endpoint string   `help:"Path of the API. Default: by --backend."`
 	Model    string   `help:"Model to ask for. Default: the server's first."`
+	Served   string   `name:"served-model-name" help:"Model to ask for, if the server has another name for it than --model."`
+	Token    string   `name:"tokenizer" help:"Name of the tokenizer in results. Prompts are counted by the server, none is loaded."`
 	Header   []string `sep:"none" help:"KEY=VALUE: header to send; may be repeated."`
 
 	DatasetName    string  `default:"random" enum:"random,sharegpt,custom,prefix_repetition" help:"Where prompts come from."`
@@ -32,6 +34,9 @@ type benchCmd struct {
 	InputLen       *int    `help:"Prompt tokens; stands for the dataset's own flag."`
 	OutputLen      *int    `help:"Tokens to generate; stands for the dataset's own flag."`
 	DisableShuffle bool    `help:"Keep the dataset's order."`
+	SkipTemplate   bool    `name:"skip-chat-template" help:"Accepted for vLLM's command lines: prompts are sent as they are in any case."`
+	NoStream       bool    `help:"Accepted for vLLM's command lines: it is about datasets of a hub, and there are none here."`
+	DisableTqdm    bool    `help:"Draw no progress bar."`
 	Seed           uint64  `default:"0" help:"Same seed: same prompts and arrivals."`
 	RandomInput    int     `name:"random-input-len" default:"1024" help:"random: prompt tokens."`
 	RandomOutput   int     `name:"random-output-len" default:"128" help:"random: tokens to generate."`
@@ -52,6 +57,8 @@ type benchCmd struct {
 	RampUpEndRPS      float64 `name:"ramp-up-end-rps" help:"Rate at the ramp's end."`
 	NumWarmups        int     `default:"0" help:"Requests before the clock starts, in each run."`
 	ReadyCheckTimeout float64 `name:"ready-check-timeout-sec" default:"600" help:"Seconds to wait for the server; 0: no check."`
+	RequestTimeout    float64 `name:"request-timeout-sec" default:"21600" help:"Seconds until a request that is not answered counts as failed; 0: never."`
+	ProbeRate         float64 `name:"probe-request-rate" default:"0" help:"Single-token requests per second beside the load, on connections of their own and reported apart."`
 
 	IgnoreEOS         bool     `name:"ignore-eos" help:"Generate past the natural end. Always on for random."`
 	Temperature       float64  `default:"0" help:"Sampling temperature; below 0: not sent."`
@@ -62,7 +69,7 @@ type benchCmd struct {
 	Logprobs          *int     `help:"Log probabilities to ask for, per token."`
 	ExtraBody         string   `help:"JSON object whose fields are added to each request."`
 
-	Goodput           []string `sep:"none" help:"KEY:MS, KEY one of ttft, tpot, e2el: limit of a good request; may be repeated, or several in one with spaces."`
+	Goodput           []string `sep:"none" help:"KEY:MS, KEY one of ttft, tpot, e2el: limit of a good request; may be repeated, and take several."`
 	PercentileMetrics string   `default:"ttft,tpot,itl,e2el" help:"Metrics to report, of ttft, tpot, itl, e2el."`
 	MetricPercentiles string   `default:"99" help:"Percentiles to report, as 50,90,99."`
 	Label             string   `help:"Name of the run in results."`
@@ -97,7 +104,7 @@ func (c *benchCmd) Run() error {
 // options turns flags into what the package takes.
 func (c *benchCmd) options() (bench.Options, error) {
 	o := bench.Options{
-		Backend: c.Backend, BaseURL: c.BaseURL, Endpoint: c.Endpoint, Model: c.Model, APIKey: os.Getenv("OPENAI_API_KEY"),
+		Backend: c.Backend, BaseURL: c.BaseURL, Endpoint: c.Endpoint, Model: c.Model, Tokenizer: c.Token, APIKey: os.Getenv("OPENAI_API_KEY"),
 		Dataset: bench.Dataset{
 			Name: c.DatasetName, Path: c.DatasetPath, DisableShuffle: c.DisableShuffle,
 			InputLen: c.RandomInput, OutputLen: c.RandomOutput, PrefixLen: c.RandomPrefix, RangeRatio: c.RandomRange,
@@ -105,13 +112,17 @@ func (c *benchCmd) options() (bench.Options, error) {
 			RepeatedPrefixLen: c.RepPrefix, RepeatedSuffixLen: c.RepSuffix, NumPrefixes: c.RepPrefixes, RepetitionOutputLen: c.RepOutput,
 		},
 		NumPrompts: c.NumPrompts, Burstiness: c.Burstiness, RampUp: c.RampUpStrategy, RampUpStart: c.RampUpStartRPS, RampUpEnd: c.RampUpEndRPS,
+		RequestTimeout: time.Duration(c.RequestTimeout * float64(time.Second)), ProbeRate: c.ProbeRate,
 		NumWarmups: c.NumWarmups, ReadyCheckTimeout: time.Duration(c.ReadyCheckTimeout * float64(time.Second)), Seed: c.Seed,
 		IgnoreEOS: c.IgnoreEOS, TopP: c.TopP, MinP: c.MinP, TopK: c.TopK, RepetitionPenalty: c.RepetitionPenalty, Logprobs: c.Logprobs,
 		Label: c.Label, SaveResult: c.SaveResult, SaveDetailed: c.SaveDetailed, AppendResult: c.AppendResult,
 		ResultDir: c.ResultDir, ResultFilename: c.ResultFilename, Plot: c.Plot,
 		Out: os.Stdout,
 	}
-	if f, err := os.Stderr.Stat(); err == nil && f.Mode()&os.ModeCharDevice != 0 {
+	if c.Served != "" {
+		o.Model = c.Served
+	}
+	if f, err := os.Stderr.Stat(); !c.DisableTqdm && err == nil && f.Mode()&os.ModeCharDevice != 0 {
 		o.Progress = os.Stderr
 	}
 	if c.Probe == "phase" {
@@ -174,6 +185,33 @@ func (c *benchCmd) lengths(d *bench.Dataset) {
 	if c.OutputLen != nil {
 		d.OutputLen, d.CustomOutputLen, d.ShareGPTOutputLen, d.RepetitionOutputLen = *c.OutputLen, *c.OutputLen, *c.OutputLen, *c.OutputLen
 	}
+}
+
+// manyValued are the flags of `vllm bench serve` that take several values in a
+// row.
+var manyValued = map[string]bool{"--goodput": true, "--metadata": true, "--header": true}
+
+// repeatFlags writes such a flag once for each of its values, as our parser wants
+// it: --goodput a b becomes --goodput a --goodput b.
+func repeatFlags(args []string) []string {
+	if len(args) == 0 || args[0] != "bench" {
+		return args
+	}
+	var out []string
+	for i := 0; i < len(args); i++ {
+		out = append(out, args[i])
+		if !manyValued[args[i]] {
+			continue
+		}
+		for first := true; i+1 < len(args) && !strings.HasPrefix(args[i+1], "-"); first = false {
+			if !first {
+				out = append(out, out[len(out)-2])
+			}
+			i++
+			out = append(out, args[i])
+		}
+	}
+	return out
 }
 
 // list parses a list with commas; an empty one is nil.

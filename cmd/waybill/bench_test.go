@@ -51,6 +51,26 @@ func TestBenchFlagsReachTheOptions(t *testing.T) {
 	}
 }
 
+func TestFlagsWithSeveralValuesAreRepeated(t *testing.T) {
+	for in, want := range map[string]string{
+		"bench --goodput ttft:100 tpot:50 --seed 1": "bench --goodput ttft:100 --goodput tpot:50 --seed 1",
+		"bench --metadata a=1 b=2 c=3":              "bench --metadata a=1 --metadata b=2 --metadata c=3",
+		"bench --goodput --seed 1":                  "bench --goodput --seed 1",
+		"bench --header A=1 --goodput=ttft:1":       "bench --header A=1 --goodput=ttft:1",
+		"ttft diff a b":                             "ttft diff a b",
+	} {
+		if got := strings.Join(repeatFlags(strings.Fields(in)), " "); got != want {
+			t.Errorf("%s becomes %s, want %s", in, got, want)
+		}
+	}
+	// A command line of vLLM's documentation, as it is.
+	o, err := parse(t, repeatFlags(strings.Fields("bench --backend openai --endpoint /v1/completions --model m --served-model-name n --tokenizer k "+
+		"--dataset-name random --goodput ttft:100 tpot:50 --disable-tqdm --skip-chat-template --no-stream --probe-request-rate 2 --save-result"))...).Bench.options()
+	if err != nil || o.Model != "n" || o.Tokenizer != "k" || o.Goodput["tpot"] != 50 || o.ProbeRate != 2 || o.Progress != nil {
+		t.Errorf("options %+v, error %v", o, err)
+	}
+}
+
 // waybill runs the program and returns its stdout.
 func waybill(t *testing.T, args ...string) string {
 	t.Helper()

@@ -42,7 +42,7 @@ func (e exitError) Unwrap() error { return e.err }
 
 func main() {
 	var c cli
-	k := kong.Parse(&c,
+	parser, err := kong.New(&c,
 		kong.Name("waybill"),
 		kong.Description("An LLM server that can say where the time went."),
 		kong.UsageOnError(),
@@ -55,6 +55,11 @@ func main() {
 			os.Exit(status)
 		}),
 	)
+	if err != nil {
+		panic("BUG: command line: " + err.Error())
+	}
+	k, err := parser.Parse(repeatFlags(os.Args[1:]))
+	parser.FatalIfErrorf(err)
 	if err := k.Run(); err != nil {
 		lastWords(err)
 		status := 1
