@@ -73,6 +73,7 @@ func Open(o Options) (_ kernels.Backend, err error) {
 		return nil, fmt.Errorf("cuda: %w: device %d of %d", ErrNoGPU, o.Device, n)
 	}
 	b := &Backend{plans: map[driver.LtShape]*driver.LtPlan{}}
+	b.steps.graphs, b.steps.warm = map[int]*driver.Graph{}, map[int]bool{}
 	if b.device, err = cu.GetDevice(o.Device); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", o.Device, err)
 	}

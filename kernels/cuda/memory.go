@@ -202,6 +202,9 @@ func (b *Backend) NewCache(s kernels.CacheSpec) (kernels.Cache, error) {
 		return nil, err
 	}
 	defer leave()
+	if err := b.closeSteps(); err != nil { // they were recorded with another cache
+		return nil, fmt.Errorf("cuda: cache: %w", err)
+	}
 	c := &cache{spec: s, backend: b, side: s.Bytes() / int64(2*s.Layers)}
 	if c.data, err = cu.MemAlloc(s.Bytes()); err != nil {
 		return nil, fmt.Errorf("cuda: cache of %d bytes: %w", s.Bytes(), err)

@@ -53,7 +53,6 @@ type steps struct {
 // openSteps makes the memory.
 func (b *Backend) openSteps() (err error) {
 	s := &b.steps
-	s.graphs, s.warm = map[int]*driver.Graph{}, map[int]bool{}
 	if s.report, err = b.allocPinned(reportBytes); err != nil {
 		return err
 	}
@@ -80,7 +79,7 @@ func (b *Backend) closeSteps() error {
 	for _, g := range b.steps.graphs {
 		errs = append(errs, g.Close())
 	}
-	b.steps.graphs = nil
+	b.steps.graphs, b.steps.warm = map[int]*driver.Graph{}, map[int]bool{}
 	return errors.Join(errs...)
 }
 

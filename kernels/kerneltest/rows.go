@@ -121,7 +121,7 @@ func (c Config) rope(t *testing.T) {
 			}
 			x := b.normal(tokens * a.Cols())
 			run := func(be kernels.Backend) []float32 {
-				cache, err := be.NewCache(kernels.CacheSpec{Layers: 2, NumKVHeads: 2, HeadDim: dim, BlockSize: 5, NumBlocks: 9, DType: kernels.F32})
+				cache, err := be.NewCache(kernels.CacheSpec{Layers: 2, NumKVHeads: 2, HeadDim: dim, BlockSize: 5, NumBlocks: 9, DType: c.kvTypes()[0]})
 				if err != nil {
 					t.Fatal(err)
 				}
