@@ -100,6 +100,8 @@ lint: ## Check format, vet and staticcheck.
 	go vet ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
+include kernels/cuda/cuda.mk
+
 .PHONY: clean
 clean: ## Remove what was built; the model stays.
 	rm -rf bin .artifacts

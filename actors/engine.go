@@ -160,7 +160,13 @@ func New(cfg Config, m *model.Model, tok *tokenizer.Tokenizer) (*Engine, error) 
 // newExecutor makes the device side: KV memory and activations.
 func (e *Engine) newExecutor() (Executor, error) {
 	spec := e.model.CacheSpec(e.cfg.BlockSize, e.cfg.NumBlocks, e.cfg.KVType)
-	x, err := newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+	var x Executor
+	var err error
+	if step, ok := e.model.Backend().(kernels.Stepper); ok {
+		x, err = newDeviceExecutor(e.model, step, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+	} else {
+		x, err = newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+	}
 	if err != nil || e.cfg.Wrap == nil {
 		return x, err
 	}
@@ -302,23 +308,35 @@ func (e *Engine) startPipeline(epoch uint64, exec Executor) error {
 	return nil
 }
 
+// warmer is an executor that can run steps for nobody.
+type warmer interface {
+	warmSteps() [][2]int
+	warm(start, tokens, maxLen int) (time.Duration, error)
+}
+
 // warmUp runs a few steps before anybody is served: memory is touched, workers
 // are awake, and the cost model knows the machine.
 func (e *Engine) warmUp() error {
-	x, ok := e.exec.(*hostExecutor)
+	x, ok := e.exec.(warmer)
 	if !ok {
 		return nil
 	}
-	for _, c := range []struct{ start, tokens int }{{0, 16}, {16, 1}, {0, 64}, {64, 1}, {65, 1}} {
-		if c.tokens > e.cfg.MaxBatchedTokens {
+	if d, ok := e.exec.(*deviceExecutor); ok {
+		if err := d.record(e.cfg.MaxSeqs); err != nil {
+			return err
+		}
+	}
+	for _, step := range x.warmSteps() {
+		start, tokens := step[0], step[1]
+		if tokens > e.cfg.MaxBatchedTokens {
 			continue
 		}
-		d, err := x.warm(c.start, c.tokens, e.cfg.MaxModelLen)
+		d, err := x.warm(start, tokens, e.cfg.MaxModelLen)
 		if err != nil {
 			return fmt.Errorf("actors: warm-up: %w", err)
 		}
 		if d > 0 {
-			e.calibrated = append(e.calibrated, calibration{c.start, c.tokens, d})
+			e.calibrated = append(e.calibrated, calibration{start, tokens, d})
 		}
 	}
 	return nil

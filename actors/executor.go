@@ -48,53 +48,63 @@ func newHostExecutor(m *model.Model, spec kernels.CacheSpec, maxTokens, maxLogit
 	vocab := m.Config().VocabSize
 	return &hostExecutor{
 		model: m, cache: cache, scratch: scratch, sampler: sampling.NewSampler(vocab), vocab: vocab,
-		size: spec.BlockSize, logits: make([]float32, maxLogits*vocab),
+		size: spec.BlockSize,
 	}, nil
 }
 
 // Launch builds the batch; the computing is done in Wait, by the caller's own
 // goroutine.
 func (x *hostExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.Result) {
+	x.reset(plan)
+	for i := range plan.Rows {
+		if keep[i] {
+			x.add(i, results)
+		}
+	}
+}
+
+// reset empties the batch for the rows of plan.
+func (x *hostExecutor) reset(plan *sched.Plan) {
 	b := &x.batch
 	b.Tokens, b.Positions, b.Slots = b.Tokens[:0], b.Positions[:0], b.Slots[:0]
 	b.Seqs, b.Logits = b.Seqs[:0], b.Logits[:0]
 	x.plan, x.rows = plan, x.rows[:0]
-	for i := range plan.Rows {
-		if !keep[i] {
-			continue
-		}
-		r := &plan.Rows[i]
-		first := len(b.Tokens)
-		if r.Tokens != nil {
-			b.Tokens = append(b.Tokens, r.Tokens...)
-		} else {
-			b.Tokens = append(b.Tokens, results[r.From].Token)
-		}
-		for p := r.Start; p < r.Start+r.Len; p++ {
-			b.Positions = append(b.Positions, int32(p))
-			b.Slots = append(b.Slots, r.Blocks[p/x.size]*int32(x.size)+int32(p%x.size))
-		}
-		b.Seqs = append(b.Seqs, kernels.BatchSeq{First: first, Len: r.Len, Context: r.Start, Blocks: r.Blocks})
-		h := hostRow{row: i, promptFirst: -1, sampleAt: -1}
-		if r.PromptLogits {
-			// The logits at position p describe the prompt's token p+1.
-			h.promptFirst = len(b.Logits)
-			for p := r.Start; p < r.Start+r.Len && p+1 < r.PromptLen; p++ {
-				b.Logits = append(b.Logits, int32(first+p-r.Start))
-				h.promptCount++
-			}
-		}
-		if r.Sample {
-			h.sampleAt = len(b.Logits)
-			b.Logits = append(b.Logits, int32(first+r.Len-1))
-		}
-		x.rows = append(x.rows, h)
+}
+
+// add appends row i of the plan to the batch.
+func (x *hostExecutor) add(i int, results []sched.Result) {
+	b, r := &x.batch, &x.plan.Rows[i]
+	first := len(b.Tokens)
+	if r.Tokens != nil {
+		b.Tokens = append(b.Tokens, r.Tokens...)
+	} else {
+		b.Tokens = append(b.Tokens, results[r.From].Token)
 	}
+	for p := r.Start; p < r.Start+r.Len; p++ {
+		b.Positions = append(b.Positions, int32(p))
+		b.Slots = append(b.Slots, r.Blocks[p/x.size]*int32(x.size)+int32(p%x.size))
+	}
+	b.Seqs = append(b.Seqs, kernels.BatchSeq{First: first, Len: r.Len, Context: r.Start, Blocks: r.Blocks})
+	h := hostRow{row: i, promptFirst: -1, sampleAt: -1}
+	if r.PromptLogits {
+		// The logits at position p describe the prompt's token p+1.
+		h.promptFirst = len(b.Logits)
+		for p := r.Start; p < r.Start+r.Len && p+1 < r.PromptLen; p++ {
+			b.Logits = append(b.Logits, int32(first+p-r.Start))
+			h.promptCount++
+		}
+	}
+	if r.Sample {
+		h.sampleAt = len(b.Logits)
+		b.Logits = append(b.Logits, int32(first+r.Len-1))
+	}
+	x.rows = append(x.rows, h)
 }
 
 // Wait computes the step and samples.
 func (x *hostExecutor) Wait(results []sched.Result, extras []*tokenExtras) error {
 	n := len(x.batch.Logits) * x.vocab
+	x.hold(n)
 	if err := x.model.Step(&x.batch, x.cache, x.scratch, x.logits[:n]); err != nil {
 		return err
 	}
@@ -118,6 +128,13 @@ func (x *hostExecutor) Wait(results []sched.Result, extras []*tokenExtras) error
 		}
 	}
 	return nil
+}
+
+// hold makes room for n logits.
+func (x *hostExecutor) hold(n int) {
+	if len(x.logits) < n {
+		x.logits = make([]float32, n)
+	}
 }
 
 func (x *hostExecutor) row(i int) []float32 { return x.logits[i*x.vocab : (i+1)*x.vocab] }
@@ -169,10 +186,22 @@ func (x *hostExecutor) Close() error { return x.cache.Close() }
 // warm runs a step of n tokens that follow start tokens of context, over the
 // first blocks of the pool, and returns its length; 0 if it does not fit.
 func (x *hostExecutor) warm(start, n, maxLen int) (time.Duration, error) {
-	if start+n > maxLen || start+n > x.cache.Spec().NumBlocks*x.size {
+	b := x.warmBatch(start, n, maxLen)
+	if b == nil {
 		return 0, nil
 	}
-	b := kernels.Batch{Logits: []int32{int32(n - 1)}}
+	x.hold(x.vocab)
+	from := time.Now()
+	err := x.model.Step(b, x.cache, x.scratch, x.logits[:x.vocab])
+	return time.Since(from), err
+}
+
+// warmBatch returns the batch of such a step, nil if it does not fit.
+func (x *hostExecutor) warmBatch(start, n, maxLen int) *kernels.Batch {
+	if start+n > maxLen || start+n > x.cache.Spec().NumBlocks*x.size {
+		return nil
+	}
+	b := &kernels.Batch{Logits: []int32{int32(n - 1)}}
 	seq := kernels.BatchSeq{Len: n, Context: start}
 	for i := range (start + n + x.size - 1) / x.size {
 		seq.Blocks = append(seq.Blocks, int32(i))
@@ -183,7 +212,10 @@ func (x *hostExecutor) warm(start, n, maxLen int) (time.Duration, error) {
 		b.Slots = append(b.Slots, int32(p))
 	}
 	b.Seqs = []kernels.BatchSeq{seq}
-	from := time.Now()
-	err := x.model.Step(&b, x.cache, x.scratch, x.logits[:x.vocab])
-	return time.Since(from), err
+	return b
+}
+
+// warmSteps are the steps of a warm-up: context and tokens.
+func (x *hostExecutor) warmSteps() [][2]int {
+	return [][2]int{{0, 16}, {16, 1}, {0, 64}, {64, 1}, {65, 1}}
 }

@@ -36,6 +36,9 @@ type HostTensor struct {
 	// RowOrder, if not nil, names the source row of each packed row. The loader
 	// uses it to undo GGUF's interleaving of q and k rows.
 	RowOrder []int32
+	// Fill, if not nil, stands for Data: the backend makes the values up. Only a
+	// Filler is given such a tensor.
+	Fill *Fill
 }
 
 // CacheSpec describes the paged KV memory of one cache group.

@@ -62,6 +62,12 @@ func (l *loader) find(name string, want ...int) (fileTensor, bool) {
 
 // matrix returns the matrix name [rows, cols], to be packed.
 func (l *loader) matrix(name string, rows, cols int) kernels.HostTensor {
+	if d, ok := l.set.(dummySet); ok && !l.dry {
+		if b, ok := l.backend.(kernels.Filler); ok && b.Fills() {
+			f := d.fill(name, []int{rows, cols})
+			return kernels.HostTensor{Name: d.name + ": " + name, DType: kernels.BF16, Rows: rows, Cols: cols, Fill: &f}
+		}
+	}
 	t, ok := l.find(name, rows, cols)
 	if !ok {
 		return kernels.HostTensor{}

@@ -50,14 +50,30 @@ func (m *Model) NewScratch(maxTokens, maxLogits int) (*Scratch, error) {
 		{&s.inner, rows, c.IntermediateSize},
 		{&s.lastHidden, maxLogits, c.HiddenSize},
 		{&s.lastHeads, maxLogits, heads},
-		{&s.logits, maxLogits, c.VocabSize},
 	} {
 		var err error
 		if *b.dst, err = m.backend.NewBuffer(b.rows * b.cols); err != nil {
 			return nil, fmt.Errorf("model: scratch of %d rows of %d: %w", b.rows, b.cols, err)
 		}
 	}
+	logits := m.backend.NewBuffer
+	if b, ok := m.backend.(kernels.Stepper); ok {
+		logits = b.NewLogits // wider than its activations
+	}
+	var err error
+	if s.logits, err = logits(maxLogits * c.VocabSize); err != nil {
+		return nil, fmt.Errorf("model: scratch of %d rows of %d logits: %w", maxLogits, c.VocabSize, err)
+	}
 	return s, nil
+}
+
+// ScratchBytes returns the device memory of such a scratch whose activations have
+// two bytes an element and whose logits four.
+func (m *Model) ScratchBytes(maxTokens, maxLogits int) int64 {
+	c := &m.cfg
+	heads := c.NumHeads * c.HeadDim
+	row := 4*c.HiddenSize + 2*heads + 2*c.NumKVHeads*c.HeadDim + 3*c.IntermediateSize
+	return 2*int64(max(maxTokens, maxLogits))*int64(row) + int64(maxLogits)*int64(2*c.HiddenSize+2*heads+4*c.VocabSize)
 }
 
 // Forward runs the ops of one step, between the backend's Begin(b) and End, and

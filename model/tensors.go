@@ -118,28 +118,33 @@ func ggufName(name string) string { return ggufNames.Replace(name) }
 // length, so activations stay in range through any number of layers.
 type dummySet struct{ name string }
 
+// fill says how the tensor of this name and shape is made up.
+func (s dummySet) fill(name string, want []int) kernels.Fill {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	// Uniform values in ±√3·deviation have the wanted deviation.
+	f := kernels.Fill{State: h.Sum64(), Spread: math.Sqrt(3 / float64(want[len(want)-1]))}
+	if strings.HasSuffix(name, "norm.weight") {
+		f.Center, f.Spread = 1, 0.1
+	}
+	return f
+}
+
 func (s dummySet) find(name string, want []int) (fileTensor, error) {
 	n := 1
 	for _, d := range want {
 		n *= d
 	}
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	state := h.Sum64()
-	// Uniform values in ±√3·deviation have the wanted deviation.
-	center, spread := 0.0, math.Sqrt(3/float64(want[len(want)-1]))
-	if strings.HasSuffix(name, "norm.weight") {
-		center, spread = 1, 0.1
-	}
+	f := s.fill(name, want)
 	data := make([]byte, 0, 2*n)
 	for range n {
-		state += 0x9e3779b97f4a7c15 // splitmix64
-		z := state
+		f.State += 0x9e3779b97f4a7c15 // splitmix64
+		z := f.State
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 		z = (z ^ z>>27) * 0x94d049bb133111eb
 		z ^= z >> 31
 		unit := float64(z>>11)/(1<<52) - 1
-		v := quant.F32ToBF16(float32(center + spread*unit))
+		v := quant.F32ToBF16(float32(f.Center + f.Spread*unit))
 		data = append(data, byte(v), byte(v>>8))
 	}
 	return fileTensor{file: s.name, name: name, dtype: kernels.BF16, shape: want, data: data}, nil

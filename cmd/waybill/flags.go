@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// byDevice is the value of flags whose default depends on the device.
+const byDevice = -1
+
+var deviceFlags = map[string]bool{"--max-num-seqs": true, "--max-num-batched-tokens": true}
+
 // check returns an error for the first flag whose value is out of range. The
 // upper ends are far above any use; they keep products of flags within an int and
 // a slip of the finger from taking all memory.
@@ -24,9 +29,15 @@ func (c *serveCmd) check() error {
 		{"--sse-keep-alive-interval", c.SSEKeepAlive, 0, 86_400},
 		{"--threads", c.Threads, 0, 1024},
 	} {
+		if f.v == byDevice && deviceFlags[f.flag] {
+			continue
+		}
 		if f.v < f.lo || f.v > f.top {
 			return fmt.Errorf("%s must be between %d and %d, got %d", f.flag, f.lo, f.top, f.v)
 		}
+	}
+	if u := c.GPUMemoryUtilization; !(u > 0 && u <= 1) {
+		return fmt.Errorf("--gpu-memory-utilization must be above 0 and at most 1, got %g", u)
 	}
 	for _, f := range []struct {
 		flag string

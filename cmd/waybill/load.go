@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -63,17 +62,11 @@ func (c *serveCmd) load() (*served, error) {
 	if err != nil {
 		return nil, err
 	}
-	threads := c.Threads
-	if threads <= 0 {
-		threads = runtime.NumCPU()
-	}
-	// With every P computing, a ready socket waits for the runtime's monitor, up
-	// to 15 ms; two more Ps bring it to some 30 µs (measured).
-	runtime.GOMAXPROCS(threads + 2)
-	backend, err := cpu.New(cpu.Options{Threads: threads, Math: math, Level: os.Getenv("WAYBILL_CPU")})
+	d, err := c.openDevice(math)
 	if err != nil {
 		return nil, err
 	}
+	backend := d.backend
 	m, err := model.Load(src, backend, model.LoadOptions{Dummy: c.LoadFormat == "dummy", Progress: progress(src.Name)})
 	if err != nil {
 		return nil, err
@@ -82,7 +75,7 @@ func (c *serveCmd) load() (*served, error) {
 	if s.names = c.ServedModelName; len(s.names) == 0 {
 		s.names = []string{strings.TrimSuffix(filepath.Base(filepath.Clean(c.Model)), ".gguf")}
 	}
-	cfg, notes, err := c.engineConfig(m, math, threads)
+	cfg, notes, err := c.engineConfig(m, math, d)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +91,8 @@ func (c *serveCmd) load() (*served, error) {
 	if s.engine, err = actors.New(cfg, m, tok); err != nil {
 		return nil, err
 	}
-	s.line = fmt.Sprintf("%s (%s, %d million parameters, %d MB packed), %s, %d threads, %d KV blocks of %d tokens (%s), context %d%s",
-		s.names[0], m.Config().Architecture, (m.NumParams()+500_000)/1_000_000, m.WeightBytes()>>20, backend.Name(), threads,
+	s.line = fmt.Sprintf("%s (%s, %d million parameters, %d MB packed), %s, %s%d KV blocks of %d tokens (%s), context %d%s",
+		s.names[0], m.Config().Architecture, (m.NumParams()+500_000)/1_000_000, m.WeightBytes()>>20, backend.Name(), d.note,
 		cfg.NumBlocks, cfg.BlockSize, cfg.KVType, cfg.MaxModelLen, notes)
 	return s, nil
 }
@@ -142,16 +135,16 @@ func defaults(g model.GenerationConfig) actors.SamplingOptions {
 }
 
 // engineConfig sizes the engine. notes say what was changed from what was asked.
-func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, threads int) (cfg actors.Config, notes string, err error) {
+func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, d device) (cfg actors.Config, notes string, err error) {
 	mc := m.Config()
 	cfg = actors.Config{
 		MaxModelLen: mc.MaxPositionEmbeddings, MaxSeqs: c.MaxNumSeqs, MaxBatchedTokens: c.MaxNumBatchedTokens,
 		BlockSize: c.BlockSize, PrefixCache: c.EnablePrefixCaching,
 		PrefillChunk: time.Duration(c.PrefillChunkMs) * time.Millisecond,
-		KVType:       kvType(c.KVCacheDtype, m, math), MaxQueuedReqs: c.MaxNumQueuedReqs, MaxQueuedTokens: c.MaxNumQueuedTokens,
+		KVType:       d.kvType(c.KVCacheDtype, m, math), MaxQueuedReqs: c.MaxNumQueuedReqs, MaxQueuedTokens: c.MaxNumQueuedTokens,
 		KeepAlive:  time.Duration(c.SSEKeepAlive) * time.Second,
 		StuckAfter: c.StuckAfter, ConsoleActions: c.ConsoleActions, ShowContent: c.ConsoleShowContent,
-		Intakes: max(1, runtime.NumCPU()-threads), Detokenizers: 2, OnCPU: true,
+		Intakes: d.intakes, Detokenizers: 2, OnCPU: !d.gpu,
 	}
 	if c.MaxModelLen > 0 {
 		if c.MaxModelLen > mc.MaxPositionEmbeddings {
@@ -159,14 +152,14 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, threads int) (cfg
 		}
 		cfg.MaxModelLen = c.MaxModelLen
 	}
-	bytes, err := parseBytes(c.KVCacheMemoryBytes)
+	bytes, err := c.kvBytes(m, d)
 	if err != nil {
-		return cfg, "", fmt.Errorf("--kv-cache-memory-bytes: %w", err)
+		return cfg, "", err
 	}
 	block := m.CacheSpec(c.BlockSize, 1, cfg.KVType).BlockBytes()
 	blocks := bytes / block
 	if blocks < minBlocks {
-		return cfg, "", fmt.Errorf("--kv-cache-memory-bytes %s holds %d blocks of %d bytes, at least %d are needed", c.KVCacheMemoryBytes, blocks, block, minBlocks)
+		return cfg, "", fmt.Errorf("--kv-cache-memory-bytes %s holds %d blocks of %d bytes, at least %d are needed", orAuto(c.KVCacheMemoryBytes), blocks, block, minBlocks)
 	}
 	// More than every sequence at full length can use is never touched.
 	most := int64(c.MaxNumSeqs) * int64((cfg.MaxModelLen+c.BlockSize-1)/c.BlockSize)

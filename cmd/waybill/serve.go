@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -22,14 +21,15 @@ type serveCmd struct {
 	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the file's or folder's name."`
 	APIKey          string   `name:"api-key" help:"If set, /v1 paths need it as a bearer token."`
 
-	MaxModelLen         int    `help:"Longest prompt plus output in tokens. Default: the model's own."`
-	MaxNumSeqs          int    `default:"32" help:"Sequences that run at once."`
-	MaxNumBatchedTokens int    `default:"2048" help:"Tokens of one step."`
-	BlockSize           int    `default:"16" help:"Tokens in a KV block."`
-	KVCacheMemoryBytes  string `name:"kv-cache-memory-bytes" default:"1GiB" help:"Memory for the KV cache; suffixes KiB, MiB, GiB."`
-	KVCacheDtype        string `name:"kv-cache-dtype" default:"auto" enum:"auto,f32,f16,bf16" help:"Type of cached keys and values."`
-	EnablePrefixCaching bool   `default:"true" negatable:"" help:"Reuse KV blocks of equal prompt beginnings."`
-	PrefillChunkMs      int    `default:"0" help:"Longest prefill chunk while others stream, in ms. 0: one decode step, at least 10."`
+	MaxModelLen          int     `help:"Longest prompt plus output in tokens. Default: the model's own."`
+	MaxNumSeqs           int     `default:"-1" help:"Sequences that run at once. -1: 32 on a CPU, 256 on a GPU."`
+	MaxNumBatchedTokens  int     `default:"-1" help:"Tokens of one step. -1: 2048 on a CPU, 8192 on a GPU."`
+	BlockSize            int     `default:"16" help:"Tokens in a KV block."`
+	KVCacheMemoryBytes   string  `name:"kv-cache-memory-bytes" help:"Memory for the KV cache; suffixes KiB, MiB, GiB. Default: 1GiB on a CPU; on a GPU what --gpu-memory-utilization leaves."`
+	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" default:"0.9" help:"Share of the GPU's memory to use."`
+	KVCacheDtype         string  `name:"kv-cache-dtype" default:"auto" enum:"auto,f32,f16,bf16" help:"Type of cached keys and values."`
+	EnablePrefixCaching  bool    `default:"true" negatable:"" help:"Reuse KV blocks of equal prompt beginnings."`
+	PrefillChunkMs       int     `default:"0" help:"Longest prefill chunk while others stream, in ms. 0: one decode step, at least 10; on a GPU 50."`
 
 	MaxNumQueuedReqs   int           `default:"256" help:"Sequences waiting and running, in all."`
 	MaxNumQueuedTokens int           `default:"0" help:"Prompt tokens of sequences without a first token. 0: no bound."`
@@ -55,9 +55,6 @@ type serveCmd struct {
 
 // Run loads the model and serves it until a signal.
 func (c *serveCmd) Run() error {
-	if c.Device == "cuda" {
-		return exitError{2, errors.New("--device cuda: this binary was built without CUDA; use --device cpu")}
-	}
 	// Without this the end of whoever reads stderr, such as a log collector, ends
 	// the server with it; with it a line is lost and counted.
 	signal.Ignore(syscall.SIGPIPE)

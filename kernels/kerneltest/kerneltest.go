@@ -14,6 +14,7 @@ import (
 
 	"waybill/kernels"
 	"waybill/kernels/cpu"
+	"waybill/kernels/quant"
 )
 
 // Config names a backend and what it promises.
@@ -25,20 +26,22 @@ type Config struct {
 	// Exact says that a row's result is the same bits whatever is computed beside
 	// it, as the CPU promises.
 	Exact bool
-	// Epsilon is the relative error of one rounding of activations and sums; 0
-	// means float32's, 2^-24.
-	Epsilon float64
+	// Storage is the relative error of storing an activation or a weight: 2^-8 for
+	// bfloat16; 0 means that they are float32. Sums are float32 either way.
+	Storage float64
+	// KVTypes are the element types of a cache; nil means all.
+	KVTypes []kernels.DType
 	// Others make backends whose results must equal New's bit for bit, such as
 	// the same level with another number of threads.
 	Others []func() (kernels.Backend, error)
 }
 
-// epsilon returns the relative error of one rounding.
-func (c Config) epsilon() float64 {
-	if c.Epsilon != 0 {
-		return c.Epsilon
+// kvTypes returns the types of a cache to test.
+func (c Config) kvTypes() []kernels.DType {
+	if c.KVTypes != nil {
+		return c.KVTypes
 	}
-	return 0x1p-24
+	return kvTypes
 }
 
 // Run runs all checks.
@@ -67,16 +70,17 @@ func RunProducts(t *testing.T, c Config) {
 
 // bench is the two backends of one check, and what is random in it.
 type bench struct {
-	t      testing.TB
-	u      float64 // Config.epsilon
-	rng    *rand.Rand
-	under  kernels.Backend
-	oracle kernels.Backend
+	t       testing.TB
+	u       float64 // relative error of one rounding of a sum
+	storage float64 // Config.Storage
+	rng     *rand.Rand
+	under   kernels.Backend
+	oracle  kernels.Backend
 }
 
 // start makes the backends; they are closed with the test.
 func (c Config) start(t testing.TB, seed uint64) *bench {
-	return &bench{t, c.epsilon(), rand.New(rand.NewPCG(seed, 1)), open(t, c.New), closed(t, cpu.NewOracle(c.Math))}
+	return &bench{t, 0x1p-24, c.Storage, rand.New(rand.NewPCG(seed, 1)), open(t, c.New), closed(t, cpu.NewOracle(c.Math))}
 }
 
 // open makes a backend that is closed with the test.
@@ -99,11 +103,22 @@ func closed(t testing.TB, b kernels.Backend) kernels.Backend {
 	return b
 }
 
-// normal returns n values of a normal distribution.
+// normal returns n values of a normal distribution, as they can be stored.
 func (b *bench) normal(n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
 		v[i] = float32(b.rng.NormFloat64())
+	}
+	return b.stored(v)
+}
+
+// stored rounds v in place to what an activation can hold.
+func (b *bench) stored(v []float32) []float32 {
+	if b.storage == 0 {
+		return v
+	}
+	for i, f := range v {
+		v[i] = quant.BF16ToF32(quant.F32ToBF16(f))
 	}
 	return v
 }
@@ -111,8 +126,9 @@ func (b *bench) normal(n int) []float32 {
 // guard is how many elements behind a result must stay as they were.
 const guard = 64
 
-// poison is what results and guards are filled with before an op.
-var poison = math.Float32frombits(0x7fc0dead)
+// poison is what results and guards are filled with before an op: a NaN that no
+// arithmetic makes and that bfloat16 can hold.
+var poison = math.Float32frombits(0x7fd50000)
 
 // poisoned returns a buffer of n elements and a guard, all NaN.
 func poisoned(t testing.TB, b kernels.Backend, n int) kernels.Buffer {

@@ -34,7 +34,7 @@ func columnsOf(d kernels.DType) []int {
 // and then at most K/32+1 partial sums, or K/32 blocks of exact integer dots with
 // three roundings each (scale product, multiply-add, minimum), so n = K/32 + 40
 // bounds both. Weights dequantized to float32 add one rounding, the result
-// another.
+// another. Narrow weights and results add one storage error each.
 func (c Config) matMul(t *testing.T) {
 	for _, d := range dtypes {
 		t.Run(d.String(), func(t *testing.T) {
@@ -54,6 +54,18 @@ func (c Config) matMul(t *testing.T) {
 			}
 		})
 	}
+	t.Run("many rows", func(t *testing.T) {
+		b := c.start(t, 98)
+		for _, size := range []struct{ out, cols int }{{304, 256}, {64, 1056}, {40, 72}} {
+			h := randomTensor(b.rng, "w", kernels.BF16, size.out, size.cols)
+			under, oracle := b.pack(h)
+			for _, rows := range []int{1, 7, 8, 9, 16, 17, 32, 33, 100, 257} {
+				b.compareMatMul(fmt.Sprintf("[%d, %d] x %v", rows, size.cols, size), under, oracle, h, rows, false)
+				b.compareMatMul(fmt.Sprintf("[%d, %d] x %v with bias", rows, size.cols, size), under, oracle, h, rows, true)
+			}
+		}
+	})
+	t.Run("gated", c.gated)
 	t.Run("fused parts", func(t *testing.T) {
 		b := c.start(t, 99)
 		q := randomTensor(b.rng, "q", kernels.Q4_1, 20, 256)
@@ -67,6 +79,46 @@ func (c Config) matMul(t *testing.T) {
 		whole := kernels.HostTensor{Rows: under.Rows(), Cols: 256}
 		b.compareMatMulMagnitudes("fused", under, oracle, fusedMagnitudes(parts), whole.Rows, 256, 6, true)
 	})
+}
+
+// gated checks a product that goes on to SiLUMul, which a backend may do as one.
+//
+// Gate g and up u are off by at most e, the bound of a product plus one store, and
+// the slope of silu is below 1.1: the result is off by 1.1*e*|u| + |silu(g)|*e and
+// the ten roundings and the store of SiLUMul itself.
+func (c Config) gated(t *testing.T) {
+	b := c.start(t, 97)
+	const cols, inner = 96, 48
+	h := randomTensor(b.rng, "gate and up", kernels.BF16, 2*inner, cols)
+	under, oracle := b.pack(h)
+	mags := magnitudes(h)
+	for _, rows := range []int{1, 8, 11, 32, 40} {
+		x := b.normal(rows * cols)
+		run := func(k kernels.Backend, w kernels.Weight) []float32 {
+			both, dst := poisoned(t, k, rows*2*inner), poisoned(t, k, rows*inner)
+			step(t, k, &kernels.Batch{}, func() {
+				k.MatMul(both, upload(t, k, x), w, nil, rows)
+				k.SiLUMul(dst, both, rows, inner)
+			})
+			return result(t, k, dst, rows*inner)
+		}
+		parts := product(t, b.oracle, oracle, x, nil, rows)
+		want := run(b.oracle, oracle)
+		near(t, fmt.Sprintf("%d rows", rows), run(b.under, under), want, func(i int) float64 {
+			r, n := i/inner, i%inner
+			e := 0.0
+			for _, n := range []int{n, n + inner} {
+				sum := 0.0
+				for k, v := range x[r*cols : (r+1)*cols] {
+					sum += math.Abs(float64(v)) * float64(mags[n*cols+k])
+				}
+				e = max(e, (float64(cols/32+40)*b.u+2*b.storage)*sum)
+			}
+			g, u := float64(parts[r*2*inner+n]), float64(parts[r*2*inner+inner+n])
+			silu := g / (1 + math.Exp(-g))
+			return 1.1*e*math.Abs(u) + math.Abs(silu)*e + 1.1*e*e + (10*b.u+b.storage)*math.Abs(float64(want[i]))
+		})
+	}
 }
 
 // fusedMagnitudes is magnitudes over parts in packed order.
@@ -103,20 +155,22 @@ func (b *bench) compareMatMulMagnitudes(what string, under, oracle kernels.Weigh
 		for i := range x {
 			x[i] *= [...]float32{1, 1e-12, 1e-25, 1e-33}[i/cols%4]
 		}
+		b.stored(x)
 	}
 	got := product(b.t, b.under, under, x, bias, rows)
 	want := product(b.t, b.oracle, oracle, x, bias, rows)
 	near(b.t, what, got, want, func(i int) float64 {
 		row, n := x[i/out*cols:(i/out+1)*cols], i%out
-		sum := math.Abs(float64(want[i]))
+		sum, weights := math.Abs(float64(want[i])), 0.0
 		for k, v := range row {
+			weights += math.Abs(float64(v)) * float64(mags[n*cols+k])
 			// The rounding to int8 adds at most a 1/127 of the block's largest.
 			sum += (math.Abs(float64(v)) + blockMax(row, k)/127) * float64(mags[n*cols+k])
 		}
 		if withBias {
 			sum += math.Abs(float64(bias[n]))
 		}
-		return float64(cols/32+40) * b.u * sum
+		return float64(cols/32+40)*b.u*sum + b.storage*(weights+math.Abs(float64(want[i])))
 	})
 }
 

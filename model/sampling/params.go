@@ -138,6 +138,14 @@ func (p *Params) stopsOnly() bool {
 // Greedy tells whether the best token is taken.
 func (p *Params) Greedy() bool { return p.temperature == 0 }
 
+// TakesLargest tells whether a sequence's token number generated+1 is simply the
+// largest of the raw logits and nothing is to be reported about it: then a device
+// can choose it, and no logits need to cross to the host.
+func (p *Params) TakesLargest(generated int) bool {
+	return p.Greedy() && !p.penalized && p.allowed == nil && len(p.o.LogitBias) == 0 &&
+		p.o.Logprobs == NoLogprobs && generated >= p.o.MinTokens
+}
+
 // Options returns what the parameters were made from.
 func (p *Params) Options() Options { return p.o }
 

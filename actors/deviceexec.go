@@ -1,0 +1,177 @@
+package actors
+
+import (
+	"fmt"
+	"time"
+
+	"waybill/actors/sched"
+	"waybill/kernels"
+	"waybill/model"
+)
+
+// deviceExecutor runs steps on a device that computes beside the host: Launch only
+// queues, Wait polls. The device chooses the token of rows that take the largest
+// logit; the logits of others come to the host's sampler.
+type deviceExecutor struct {
+	*hostExecutor
+	step    kernels.Stepper
+	forward kernels.Forward
+	picked  []kernels.Picked
+	started error
+}
+
+// newDeviceExecutor makes the KV memory and the activations on the device.
+func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheSpec, maxTokens, maxLogits int) (*deviceExecutor, error) {
+	host, err := newHostExecutor(m, spec, maxTokens, maxLogits)
+	if err != nil {
+		return nil, err
+	}
+	x := &deviceExecutor{hostExecutor: host, step: step}
+	x.logits = make([]float32, host.vocab) // one row at a time
+	x.forward = func(b *kernels.Batch) kernels.Buffer { return m.Forward(b, x.cache, x.scratch) }
+	return x, nil
+}
+
+// Launch queues the step. Rows of one token go first: the device has faster kernels
+// for them.
+func (x *deviceExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.Result) {
+	x.reset(plan)
+	for _, decode := range []bool{true, false} {
+		for i := range plan.Rows {
+			if keep[i] && (plan.Rows[i].Len == 1) == decode {
+				x.add(i, results)
+			}
+		}
+	}
+	x.started = x.step.Start(&x.batch, x.forward)
+}
+
+// Wait polls until the step's tokens are on the host.
+func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras) error {
+	if x.started != nil {
+		return x.started
+	}
+	x.picked = append(x.picked[:0], make([]kernels.Picked, len(x.batch.Logits))...)
+	if _, err := x.step.Finish(x.picked); err != nil {
+		return err
+	}
+	for i := range results {
+		results[i] = sched.Result{Dropped: true}
+	}
+	for _, h := range x.rows {
+		res := &results[h.row]
+		res.Dropped = false
+		if err := x.finish(h, res, extras); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish takes or samples one row's token.
+func (x *deviceExecutor) finish(h hostRow, res *sched.Result, extras []*tokenExtras) error {
+	s := x.plan.Rows[h.row].Params.(*Sequence)
+	if h.promptFirst >= 0 {
+		e, failed, err := x.promptRows(h, s)
+		if res.Failed = failed; err != nil || failed {
+			return err
+		}
+		extras[h.row] = e
+	}
+	if h.sampleAt < 0 {
+		return nil
+	}
+	p := x.picked[h.sampleAt]
+	if !p.Finite {
+		res.Failed = true
+		return nil
+	}
+	if s.params.TakesLargest(x.plan.Rows[h.row].Generated) {
+		res.Token = p.Token
+		s.sampler.Append(p.Token)
+		return nil
+	}
+	if err := x.step.ReadLogits(x.logits, h.sampleAt); err != nil {
+		return err
+	}
+	h.sampleAt = 0 // the host holds this one row
+	x.sample(h, s, res, extras)
+	return nil
+}
+
+// promptRows describes the prompt tokens whose predictions the row computed. failed
+// says that a row of logits is not finite.
+func (x *deviceExecutor) promptRows(h hostRow, s *Sequence) (all *tokenExtras, failed bool, err error) {
+	r := &x.plan.Rows[h.row]
+	all = &tokenExtras{promptStart: r.Start + 1}
+	if r.Start == 0 {
+		all.promptStart = 0
+		all.prompt = append(all.prompt, TokenLogprobs{ID: s.ids[0], Missing: true})
+	}
+	for i := range h.promptCount {
+		if err := x.step.ReadLogits(x.logits, h.promptFirst+i); err != nil {
+			return nil, false, err
+		}
+		out, err := x.sampler.Logprobs(x.logits, s.ids[r.Start+i+1], s.req.PromptTop)
+		if err != nil {
+			return nil, true, nil
+		}
+		all.prompt = append(all.prompt, *tokenLogprobs(out))
+	}
+	return all, false, nil
+}
+
+// warm runs a step as hostExecutor.warm does. The first loads code and the second is
+// recorded, so the third is timed.
+func (x *deviceExecutor) warm(start, n, maxLen int) (time.Duration, error) {
+	b := x.warmBatch(start, n, maxLen)
+	if b == nil {
+		return 0, nil
+	}
+	var took time.Duration
+	for range 3 {
+		from := time.Now()
+		if err := x.run(b); err != nil {
+			return 0, err
+		}
+		took = time.Since(from)
+	}
+	return took, nil
+}
+
+// run computes a step whose tokens nobody wants.
+func (x *deviceExecutor) run(b *kernels.Batch) error {
+	if err := x.step.Start(b, x.forward); err != nil {
+		return err
+	}
+	_, err := x.step.Finish(make([]kernels.Picked, len(b.Logits)))
+	return err
+}
+
+// record runs steps of all sizes up to maxSeqs twice, so that none is recorded while
+// somebody waits.
+func (x *deviceExecutor) record(maxSeqs int) error {
+	for _, n := range x.step.Sizes() {
+		b := &kernels.Batch{}
+		for i := range n {
+			b.Tokens, b.Positions = append(b.Tokens, 0), append(b.Positions, 0)
+			b.Slots, b.Logits = append(b.Slots, 0), append(b.Logits, int32(i))
+			b.Seqs = append(b.Seqs, kernels.BatchSeq{First: i, Len: 1, Blocks: []int32{0}})
+		}
+		for range 2 {
+			if err := x.run(b); err != nil {
+				return fmt.Errorf("actors: record a step of %d rows: %w", n, err)
+			}
+		}
+		if n >= maxSeqs {
+			break
+		}
+	}
+	return nil
+}
+
+// warmSteps are the steps of a warm-up: long enough to tell the cost of a token from
+// that of reading the weights.
+func (x *deviceExecutor) warmSteps() [][2]int {
+	return [][2]int{{0, 64}, {64, 1}, {0, 512}, {512, 1}, {0, 2048}, {2048, 2048}, {2048, 1}}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"waybill/kernels"
+	"waybill/kernels/cpu"
+	"waybill/kernels/cuda"
+	"waybill/model"
+)
+
+const (
+	// cpuKVBytes is the KV memory on a CPU where none is asked for.
+	cpuKVBytes = 1 << 30
+	// gpuSpare is device memory that is left alone for recorded steps and for what
+	// the libraries take while they run.
+	gpuSpare = 2 << 30
+	// maxIntakes bounds the tokenizing actors on a GPU machine: one feeds some
+	// 10 MB/s, and the step's own threads need cores.
+	maxIntakes = 8
+	// gpuChunkMs is the longest prefill chunk on a GPU while others stream: some
+	// 2000 tokens of an 8B model, where matrix products reach their full rate.
+	gpuChunkMs = 50
+)
+
+// device is where a model is served.
+type device struct {
+	backend kernels.Backend
+	gpu     bool
+	intakes int
+	note    string
+}
+
+// openDevice opens what --device asks for; auto takes a GPU if there is one that can
+// be used. It resolves the flags whose defaults depend on the device.
+func (c *serveCmd) openDevice(math cpu.Math) (device, error) {
+	if c.Device != "cpu" {
+		b, err := cuda.Open(cuda.Options{})
+		if err == nil {
+			c.deviceDefaults(256, 8192, gpuChunkMs)
+			return device{backend: b, gpu: true, intakes: max(1, min(maxIntakes, runtime.NumCPU()-4))}, nil
+		}
+		if c.Device == "cuda" {
+			return device{}, fmt.Errorf("--device cuda: %w", err)
+		}
+		if !errors.Is(err, cuda.ErrNotBuilt) {
+			fmt.Fprintf(os.Stderr, "waybill: computing on the CPU: %v\n", err)
+		}
+	}
+	c.deviceDefaults(32, 2048, c.PrefillChunkMs)
+	threads := c.Threads
+	if threads <= 0 {
+		threads = runtime.NumCPU()
+	}
+	// With every P computing, a ready socket waits for the runtime's monitor, up
+	// to 15 ms; two more Ps bring it to some 30 µs (measured).
+	runtime.GOMAXPROCS(threads + 2)
+	b, err := cpu.New(cpu.Options{Threads: threads, Math: math, Level: os.Getenv("WAYBILL_CPU")})
+	if err != nil {
+		return device{}, err
+	}
+	return device{backend: b, intakes: max(1, runtime.NumCPU()-threads), note: fmt.Sprintf("%d threads, ", threads)}, nil
+}
+
+// deviceDefaults fills in what was not asked for.
+func (c *serveCmd) deviceDefaults(seqs, tokens, chunkMs int) {
+	for _, f := range []struct {
+		flag *int
+		v    int
+	}{{&c.MaxNumSeqs, seqs}, {&c.MaxNumBatchedTokens, tokens}} {
+		if *f.flag == byDevice {
+			*f.flag = f.v
+		}
+	}
+	if c.PrefillChunkMs == 0 {
+		c.PrefillChunkMs = chunkMs
+	}
+}
+
+// kvType resolves --kv-cache-dtype. The GPU stores bfloat16 only.
+func (d device) kvType(flag string, m *model.Model, math cpu.Math) kernels.DType {
+	if d.gpu && flag == "auto" {
+		return kernels.BF16
+	}
+	return kvType(flag, m, math)
+}
+
+// kvBytes returns the memory for keys and values: what was asked for, or on a GPU
+// what --gpu-memory-utilization leaves beside weights and activations.
+func (c *serveCmd) kvBytes(m *model.Model, d device) (int64, error) {
+	if c.KVCacheMemoryBytes != "" {
+		n, err := parseBytes(c.KVCacheMemoryBytes)
+		if err != nil {
+			return 0, fmt.Errorf("--kv-cache-memory-bytes: %w", err)
+		}
+		return n, nil
+	}
+	step, ok := d.backend.(kernels.Stepper)
+	if !ok {
+		return cpuKVBytes, nil
+	}
+	free, total, err := step.Memory()
+	if err != nil {
+		return 0, err
+	}
+	// Logits: a row for each sequence, and some for prompt log-probabilities.
+	activations := m.ScratchBytes(c.MaxNumBatchedTokens, c.MaxNumSeqs+64)
+	left := min(free-gpuSpare, free-int64((1-c.GPUMemoryUtilization)*float64(total))) - activations
+	if left <= 0 {
+		return 0, fmt.Errorf("--gpu-memory-utilization %g: of %d MiB free, weights are loaded, activations take %d MiB: nothing is left for the KV cache",
+			c.GPUMemoryUtilization, free>>20, activations>>20)
+	}
+	return left, nil
+}
+
+// orAuto names a size that was computed.
+func orAuto(size string) string {
+	if size == "" {
+		return "(computed)"
+	}
+	return size
+}

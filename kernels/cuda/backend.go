@@ -1,0 +1,253 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"waybill/kernels"
+	"waybill/kernels/cuda/driver"
+)
+
+// Sizes of the backend's own memory.
+const (
+	// workspaceBytes is for cuBLASLt, which asks for 32 MiB on Hopper.
+	workspaceBytes = 32 << 20
+	// attnFloatBytes and attnIntBytes are for the attention library: its own
+	// defaults.
+	attnFloatBytes = 128 << 20
+	attnIntBytes   = 8 << 20
+	// stagingBytes is one of two pinned buffers through which weights pass.
+	stagingBytes = 32 << 20
+)
+
+// Backend runs the ops on one GPU. It implements kernels.Stepper.
+type Backend struct {
+	name   string
+	device cu.Device
+	ctx    cu.CUContext
+	stream cu.Stream
+	sms    int // multiprocessors
+	major  int // of the compute capability
+	fn     functions
+	lt     *driver.Lt
+	plans  map[driver.LtShape]*driver.LtPlan
+
+	// mu guards what is added at load time from any goroutine.
+	mu      sync.Mutex
+	opened  []cu.DevicePtr
+	pinned  []unsafe.Pointer
+	staging [2]unsafe.Pointer
+
+	workspace cu.DevicePtr
+	attn      attnMemory
+	tables    tables
+	steps     steps
+
+	batch *kernels.Batch
+	args  driver.Args
+	err   error // the first of the running step
+	unset func()
+}
+
+// Open loads the driver and returns a backend, or an error that says what is
+// missing.
+func Open(o Options) (_ kernels.Backend, err error) {
+	if err := driver.Load(); err != nil {
+		if errors.Is(err, driver.ErrNoDriver) {
+			return nil, fmt.Errorf("cuda: %w: install NVIDIA's driver (580 or newer), or use --device cpu", err)
+		}
+		return nil, fmt.Errorf("cuda: %w: %w: is a GPU visible to this process? Else use --device cpu", ErrNoGPU, err)
+	}
+	n, err := cu.NumDevices()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: count devices: %w", err)
+	}
+	if o.Device < 0 || o.Device >= n {
+		return nil, fmt.Errorf("cuda: %w: device %d of %d", ErrNoGPU, o.Device, n)
+	}
+	b := &Backend{plans: map[driver.LtShape]*driver.LtPlan{}}
+	b.steps.graphs, b.steps.warm = map[int]*driver.Graph{}, map[int]bool{}
+	if b.device, err = cu.GetDevice(o.Device); err != nil {
+		return nil, fmt.Errorf("cuda: device %d: %w", o.Device, err)
+	}
+	if err := b.describe(); err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// The primary context is the one that cuBLASLt and the runtime within the
+	// attention library use, too.
+	if b.ctx, err = b.device.RetainPrimaryCtx(); err != nil {
+		return nil, fmt.Errorf("cuda: context: %w", err)
+	}
+	if err := b.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("cuda: %w", err), b.Close())
+	}
+	return b, nil
+}
+
+// describe reads what the device is and refuses one that has no kernels here.
+func (b *Backend) describe() error {
+	model, err := b.device.Name()
+	if err != nil {
+		return fmt.Errorf("cuda: device name: %w", err)
+	}
+	major, minor, err := b.device.ComputeCapability()
+	if err != nil {
+		return fmt.Errorf("cuda: compute capability: %w", err)
+	}
+	if b.sms, err = b.device.Attribute(cu.MultiprocessorCount); err != nil {
+		return fmt.Errorf("cuda: multiprocessors: %w", err)
+	}
+	b.major = major
+	b.name = fmt.Sprintf("cuda %s sm_%d%d", model, major, minor)
+	if major != 8 && (major != 9 || minor != 0) && major != 10 {
+		return fmt.Errorf("cuda: %w: %s has compute capability %d.%d, this binary has code for 8.x, 9.0 and 10.x", ErrNoGPU, model, major, minor)
+	}
+	return nil
+}
+
+// open makes what every step needs.
+func (b *Backend) open() (err error) {
+	if err := cu.SetCurrentContext(b.ctx); err != nil {
+		return fmt.Errorf("context: %w", err)
+	}
+	if b.stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
+		return fmt.Errorf("stream: %w", err)
+	}
+	if err := b.fn.load(); err != nil {
+		return err
+	}
+	if b.lt, err = driver.OpenLt(); err != nil {
+		return fmt.Errorf("%w: install the CUDA 13 runtime libraries, or name their folder in LD_LIBRARY_PATH", err)
+	}
+	if b.workspace, err = b.alloc(workspaceBytes); err != nil {
+		return err
+	}
+	for i := range b.staging {
+		if b.staging[i], err = b.allocPinned(stagingBytes); err != nil {
+			return err
+		}
+	}
+	if err := b.openAttn(); err != nil {
+		return err
+	}
+	return b.openSteps()
+}
+
+// Name returns the device and its architecture, such as "cuda NVIDIA H200 sm_90".
+func (b *Backend) Name() string { return b.name }
+
+// Fills reports that Pack makes weights up on the device.
+func (b *Backend) Fills() bool { return true }
+
+// enter makes the context current on the goroutine's thread until the returned
+// function is called.
+func (b *Backend) enter() (leave func(), err error) {
+	runtime.LockOSThread()
+	if err := cu.SetCurrentContext(b.ctx); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("cuda: context: %w", err)
+	}
+	return runtime.UnlockOSThread, nil
+}
+
+// Memory returns the free and the whole device memory in bytes.
+func (b *Backend) Memory() (free, total int64, err error) {
+	leave, err := b.enter()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer leave()
+	return cu.MemInfo()
+}
+
+// Begin starts a step over batch: its tables are queued before any op.
+func (b *Backend) Begin(batch *kernels.Batch) {
+	leave, err := b.enter()
+	if err != nil {
+		b.fail("begin", err)
+		leave = func() {}
+	}
+	b.unset = leave
+	b.batch, b.attn.planned = batch, false
+	b.tables.layout(b.shapeOf(batch))
+	b.tables.fill(batch)
+	b.queueTables()
+}
+
+// End waits until all ops of the step are done and returns the first error.
+func (b *Backend) End() error {
+	b.flush()
+	if b.err == nil {
+		if err := b.stream.Synchronize(); err != nil {
+			b.fail("synchronize", err)
+		}
+	}
+	err := b.err
+	b.batch, b.err = nil, nil
+	b.unset()
+	return err
+}
+
+// fail keeps the first error of a step.
+func (b *Backend) fail(what string, err error) {
+	if b.err == nil && err != nil {
+		b.err = fmt.Errorf("cuda: %s: %w", what, err)
+	}
+}
+
+// launch queues a kernel that may start before the one ahead of it has ended.
+func (b *Backend) launch(what string, fn cu.Function, grid [3]int, block, shared int, a *driver.Args) {
+	if b.err != nil {
+		return
+	}
+	s := driver.Shape{Grid: grid, Block: block, Shared: shared, Dependent: b.major >= 9}
+	b.fail(what, s.Launch(fn, b.stream, a))
+}
+
+// step returns the batch of the running step.
+func (b *Backend) step() *kernels.Batch {
+	if b.batch == nil {
+		panic(bug("an op that needs the batch, outside Begin and End"))
+	}
+	return b.batch
+}
+
+// bug is the text of a broken contract.
+func bug(format string, a ...any) string { return "BUG: cuda: " + fmt.Sprintf(format, a...) }
+
+// Close gives all memory back.
+func (b *Backend) Close() error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	errs := []error{b.closeSteps()}
+	for _, p := range b.plans {
+		p.Close()
+	}
+	for _, p := range b.opened {
+		errs = append(errs, cu.MemFree(p))
+	}
+	for _, p := range b.pinned {
+		errs = append(errs, cu.MemFreeHost(p))
+	}
+	b.opened, b.pinned, b.plans = nil, nil, nil
+	if b.stream != (cu.Stream{}) {
+		errs = append(errs, b.stream.Destroy())
+	}
+	errs = append(errs, b.device.ReleasePrimaryCtx())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("cuda: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+# The GPU build. Nothing of CUDA need be installed, and no GPU: compiler and headers
+# come as pinned wheels into .cache/cuda, compiled objects stay in .cache/cuda-obj.
+
+TOOLKIT  := $(CACHE)/cuda
+CUDAHOME := $(TOOLKIT)/nvidia/cu13
+NVCC     := $(CUDAHOME)/bin/nvcc
+CUDAOBJ  := $(CACHE)/cuda-obj
+CUDAOUT  := kernels/cuda/out
+CUDASRC  := kernels/cuda/src
+ATTNSRC  := kernels/cuda/attn
+
+# The long form: -arch=sm_90a would also compile for plain sm_90, which lacks wgmma.
+GENCODE  := -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=sm_100
+HOPPER   := -gencode=arch=compute_90a,code=sm_90a
+NVFLAGS  := -O3 -std=c++17
+# Paths stay relative: the attention headers print theirs.
+ATTNFLAGS := $(NVFLAGS) -Xcompiler -fPIC,-fvisibility=hidden -I.cache/cuda/attn -DNDEBUG
+# The guard macro skips a header of test helpers that would want two more packages.
+SM90FLAGS := --expt-relaxed-constexpr -diag-suppress=1444,3357 -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED -DFLASHINFER_CUTLASS_UTILS_CUH_
+
+FATBINS := $(patsubst $(CUDASRC)/%.cu,$(CUDAOUT)/%.fatbin,$(wildcard $(CUDASRC)/*.cu))
+ATTNLIB := $(CUDAOUT)/libattn.so
+
+# Setting CGO_CFLAGS drops Go's default of -O2 -g. The first folder shadows cuda.h.
+CUDAENV := CGO_ENABLED=1 CGO_LDFLAGS="-L$(CURDIR)/kernels/cuda/driver/lib" \
+	CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$(CURDIR)/kernels/cuda/driver/include -I$(CUDAHOME)/include"
+
+.PHONY: cuda
+cuda: cuda-kernels ## Build bin/waybill-cuda: needs neither a GPU nor CUDA, fetches a compiler (119 MB).
+	@mkdir -p bin
+	$(CUDAENV) go build -trimpath -tags cuda -ldflags '-s -w -X main.version=$(VERSION)' -o bin/waybill-cuda ./cmd/waybill
+
+.PHONY: cuda-kernels
+cuda-kernels: $(FATBINS) $(ATTNLIB)
+
+.PHONY: cuda-toolkit
+cuda-toolkit:
+	@kernels/cuda/get-toolkit.sh $(TOOLKIT)
+
+.PHONY: cuda-env
+cuda-env: ## Print what plain go commands with -tags cuda need: eval "$$(make -s cuda-env)".
+	@echo 'export $(CUDAENV)'
+
+$(CUDAOUT)/%.fatbin: $(CUDASRC)/%.cu $(CUDASRC)/common.cuh kernels/cuda/cuda.mk kernels/cuda/toolkit.txt | cuda-toolkit
+	@mkdir -p $(CUDAOUT)
+	$(NVCC) $(GENCODE) $(NVFLAGS) -fatbin $< -o $@
+
+$(CUDAOBJ)/fa2.o: $(ATTNSRC)/fa2.cu $(ATTNSRC)/common.cuh $(ATTNSRC)/attn.h kernels/cuda/toolkit.txt | cuda-toolkit
+	@mkdir -p $(CUDAOBJ)
+	$(NVCC) $(GENCODE) $(ATTNFLAGS) -c $< -o $@
+
+# Half of the whole build's time.
+$(CUDAOBJ)/sm90.o: $(ATTNSRC)/sm90.cu $(ATTNSRC)/common.cuh $(ATTNSRC)/attn.h kernels/cuda/toolkit.txt | cuda-toolkit
+	@mkdir -p $(CUDAOBJ)
+	$(NVCC) $(HOPPER) $(ATTNFLAGS) $(SM90FLAGS) -c $< -o $@
+
+# Everything it needs is inside: no C++ runtime, no CUDA runtime, no libcuda.
+$(ATTNLIB): $(CUDAOBJ)/fa2.o $(CUDAOBJ)/sm90.o $(ATTNSRC)/exports.map
+	@mkdir -p $(CUDAOUT)
+	g++ -shared -o $@ $(filter %.o,$^) -L$(CUDAHOME)/lib -lcudart_static -static-libstdc++ -static-libgcc -lpthread -ldl -lrt \
+		-Wl,--version-script=$(ATTNSRC)/exports.map -Wl,-z,defs -s
+
+# The binaries that a GPU machine without Go needs, in one folder.
+GPUDIR := .artifacts/gpu
+
+.PHONY: cuda-tests
+cuda-tests: cuda-kernels ## Build the tests that run on a GPU machine into .artifacts/gpu.
+	@mkdir -p $(GPUDIR)
+	$(CUDAENV) go test -trimpath -tags cuda -ldflags '-s -w' -c -o $(GPUDIR)/kernels.test ./kernels/cuda
+	$(CUDAENV) go test -trimpath -tags cuda -ldflags '-s -w' -c -o $(GPUDIR)/model.test ./model
+
+.PHONY: cuda-vet
+cuda-vet: cuda-kernels ## Vet and test what can be without a GPU.
+	$(CUDAENV) go vet -tags cuda ./...
+	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver
+	@! nm -u bin/waybill-cuda | grep ' cu[A-Z]' || { echo 'a driver call is missing from kernels/cuda/driver/driver_syms.h'; exit 1; }

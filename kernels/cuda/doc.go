@@ -1,0 +1,38 @@
+// Package cuda carries out the ops of package kernels on an NVIDIA GPU. It is
+// empty but for Open unless the build tag cuda is set.
+//
+// # Numbers
+//
+// Weights, activations and the cache are bfloat16; sums, norms, angles and softmax
+// are float32, and so are logits and small parameters. A value is rounded once,
+// where it is stored.
+//
+// # A step
+//
+// Begin writes the step's tables (tables.go) to pinned memory, and the step's first
+// kernel copies them to the device; all other kernels find tokens, positions, slots
+// and block tables there. So a sequence of launches depends on the number of rows
+// only, and a step that adds one token to each sequence is recorded once for each
+// bucket of rows and replayed as one graph (step.go). The last kernel writes tokens
+// and the step's number to pinned memory, which the host polls.
+//
+// Kernels may start before the one ahead of them has ended (dependent launch): they
+// fetch weights ahead, then wait. See src/common.cuh for the rule.
+//
+// # Products
+//
+// Up to 32 rows: src/stream.cu, which reads weights at the speed of memory. More:
+// cuBLASLt, opened when the program starts. What neither takes: src/matmul.cu.
+//
+// # Attention
+//
+// Rows of one new token: src/decode.cu. Several tokens: the kernels of FlashInfer,
+// in a library that the executable carries (attn/). What neither takes (odd widths,
+// windows): src/attention.cu.
+//
+// # Threads
+//
+// The CUDA context belongs to a thread. Every entry point makes it current on its
+// own; between Begin and End, and Start and Finish, the goroutine stays locked to
+// its thread.
+package cuda

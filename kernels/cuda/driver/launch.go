@@ -1,0 +1,142 @@
+//go:build cuda
+
+package driver
+
+/*
+#include <cuda.h>
+#include <stdint.h>
+#include <string.h>
+
+#cgo noescape launch
+#cgo nocallback launch
+
+enum { max_args = 32 };
+
+typedef struct {
+	unsigned grid[3], block, shared;
+	int dependent;
+} shape;
+
+// buf holds the arguments one after another, offsets says where each begins.
+// The driver copies them during the call.
+static CUresult launch(CUfunction f, CUstream s, const shape *d, const void *buf, const uint32_t *offsets, int n) {
+	void *params[max_args];
+	CUlaunchAttribute attrs[1];
+	memset(attrs, 0, sizeof attrs);
+	CUlaunchConfig c = {
+		.gridDimX = d->grid[0], .gridDimY = d->grid[1], .gridDimZ = d->grid[2],
+		.blockDimX = d->block, .blockDimY = 1, .blockDimZ = 1,
+		.sharedMemBytes = d->shared, .hStream = s, .attrs = attrs, .numAttrs = 0,
+	};
+	if (n > max_args) return CUDA_ERROR_INVALID_VALUE;
+	for (int i = 0; i < n; i++) params[i] = (char *)buf + offsets[i];
+	if (d->dependent) {
+		attrs[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+		attrs[0].value.programmaticStreamSerializationAllowed = 1;
+		c.numAttrs = 1;
+	}
+	return cuLaunchKernelEx(&c, f, params, NULL);
+}
+
+static CUresult allow_shared(CUfunction f, int bytes) {
+	return cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
+}
+
+static CUresult pinned(void **p, size_t n) { return cuMemHostAlloc(p, n, CU_MEMHOSTALLOC_PORTABLE); }
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"gorgonia.org/cu"
+)
+
+// Args is a kernel's argument list. Reset and fill it again for the next launch:
+// no allocation after the first use.
+type Args struct {
+	buf     []byte
+	offsets []uint32
+}
+
+// Reset empties the list.
+func (a *Args) Reset() *Args { a.buf, a.offsets = a.buf[:0], a.offsets[:0]; return a }
+
+// add begins an argument at a multiple of align bytes.
+func (a *Args) add(align int) {
+	for len(a.buf)%align != 0 {
+		a.buf = append(a.buf, 0)
+	}
+	a.offsets = append(a.offsets, uint32(len(a.buf)))
+}
+
+// Ptr appends an address.
+func (a *Args) Ptr(p cu.DevicePtr) *Args { return a.Uint64(uint64(p)) }
+
+// Uint64 appends an unsigned integer of 8 bytes.
+func (a *Args) Uint64(v uint64) *Args {
+	a.add(8)
+	a.buf = binary.LittleEndian.AppendUint64(a.buf, v)
+	return a
+}
+
+// Int appends a C int.
+func (a *Args) Int(v int) *Args {
+	a.add(4)
+	a.buf = binary.LittleEndian.AppendUint32(a.buf, uint32(int32(v)))
+	return a
+}
+
+// Float appends a C float.
+func (a *Args) Float(v float32) *Args {
+	a.add(4)
+	a.buf = binary.LittleEndian.AppendUint32(a.buf, math.Float32bits(v))
+	return a
+}
+
+// Double appends a C double.
+func (a *Args) Double(v float64) *Args { return a.Uint64(math.Float64bits(v)) }
+
+// Shape says how a kernel is launched. Dependent allows it to start before the
+// kernel ahead of it in the stream has ended; the kernel itself must then wait
+// (griddepcontrol.wait) before it reads that kernel's results.
+type Shape struct {
+	// Grid is the number of blocks, Block that of threads in one.
+	Grid  [3]int
+	Block int
+	// Shared is the dynamic shared memory in bytes.
+	Shared    int
+	Dependent bool
+}
+
+// Launch queues fn on s.
+func (d *Shape) Launch(fn cu.Function, s cu.Stream, a *Args) error {
+	var buf unsafe.Pointer
+	var off *C.uint32_t
+	if len(a.offsets) > 0 {
+		buf, off = unsafe.Pointer(&a.buf[0]), (*C.uint32_t)(&a.offsets[0])
+	}
+	c := C.shape{block: C.unsigned(d.Block), shared: C.unsigned(d.Shared), dependent: flag(d.Dependent)}
+	for i := range d.Grid {
+		c.grid[i] = C.unsigned(max(1, d.Grid[i]))
+	}
+	return check(C.launch(function(fn), stream(s), &c, buf, off, C.int(len(a.offsets))), "launch")
+}
+
+// function unwraps a handle that cu keeps private; it is the struct's only field.
+func function(fn cu.Function) C.CUfunction { return *(*C.CUfunction)(unsafe.Pointer(&fn)) }
+
+// AllowShared raises a kernel's limit of dynamic shared memory above 48 KiB.
+func AllowShared(fn cu.Function, bytes int) error {
+	return check(C.allow_shared(function(fn), C.int(bytes)), "shared memory limit")
+}
+
+// Pinned allocates page-locked host memory, outside Go's heap. Free it with
+// cu.MemFreeHost. Its address is valid on the device, too.
+func Pinned(n int) (unsafe.Pointer, error) {
+	var p unsafe.Pointer
+	err := check(C.pinned(&p, C.size_t(n)), "pinned memory")
+	return p, err
+}

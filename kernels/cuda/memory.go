@@ -1,0 +1,249 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"waybill/kernels"
+	"waybill/kernels/cuda/driver"
+	"waybill/kernels/quant"
+)
+
+// alloc returns device memory that Close frees. The context is current.
+func (b *Backend) alloc(bytes int64) (cu.DevicePtr, error) {
+	p, err := cu.MemAlloc(max(bytes, 16))
+	if err != nil {
+		return 0, fmt.Errorf("allocate %d bytes of device memory: %w", bytes, err)
+	}
+	b.mu.Lock()
+	b.opened = append(b.opened, p)
+	b.mu.Unlock()
+	return p, nil
+}
+
+// allocPinned returns host memory that the device can read and write.
+func (b *Backend) allocPinned(bytes int) (unsafe.Pointer, error) {
+	p, err := driver.Pinned(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("allocate %d bytes of pinned memory: %w", bytes, err)
+	}
+	b.mu.Lock()
+	b.pinned = append(b.pinned, p)
+	b.mu.Unlock()
+	return p, nil
+}
+
+// buffer is n elements on the device. Activations are bf16. A buffer from Upload
+// holds its values twice, since it may serve as a parameter, which is float32, or as
+// activations. Logits are float32 only.
+type buffer struct {
+	n int
+	// bf16 and float are 0 if there is no such copy.
+	bf16, float cu.DevicePtr
+}
+
+// Len returns the capacity in elements.
+func (b *buffer) Len() int { return b.n }
+
+// NewBuffer returns memory for n activations. Its contents are undefined.
+func (b *Backend) NewBuffer(n int) (kernels.Buffer, error) { return b.newBuffer(n, true, false) }
+
+// NewLogits returns memory for n logits.
+func (b *Backend) NewLogits(n int) (kernels.Buffer, error) { return b.newBuffer(n, false, true) }
+
+func (b *Backend) newBuffer(n int, narrow, wide bool) (*buffer, error) {
+	if n < 1 || n > 1<<40 {
+		return nil, fmt.Errorf("cuda: buffer of %d elements", n)
+	}
+	leave, err := b.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	buf := &buffer{n: n}
+	if narrow {
+		if buf.bf16, err = b.alloc(int64(n) * 2); err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+	}
+	if wide {
+		if buf.float, err = b.alloc(int64(n) * 4); err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+	}
+	return buf, nil
+}
+
+// Upload returns a buffer that holds data, as float32 and rounded to bf16.
+func (b *Backend) Upload(data []float32) (kernels.Buffer, error) {
+	buf, err := b.newBuffer(len(data), true, true)
+	if err != nil {
+		return nil, err
+	}
+	leave, err := b.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	narrow := make([]uint16, len(data))
+	for i, v := range data {
+		narrow[i] = quant.F32ToBF16(v)
+	}
+	if err := cu.MemcpyHtoD(buf.float, unsafe.Pointer(&data[0]), int64(len(data))*4); err != nil {
+		return nil, fmt.Errorf("cuda: upload %d values: %w", len(data), err)
+	}
+	if err := cu.MemcpyHtoD(buf.bf16, unsafe.Pointer(&narrow[0]), int64(len(data))*2); err != nil {
+		return nil, fmt.Errorf("cuda: upload %d values: %w", len(data), err)
+	}
+	// The copies run on the default stream, for which ours does not wait.
+	if err := cu.Synchronize(); err != nil {
+		return nil, fmt.Errorf("cuda: upload %d values: %w", len(data), err)
+	}
+	return buf, nil
+}
+
+// Read copies the first len(dst) elements of src to dst, after all ops queued so far.
+func (b *Backend) Read(dst []float32, src kernels.Buffer) {
+	b.flush()
+	buf, ok := src.(*buffer)
+	if !ok || buf.n < len(dst) {
+		panic(bug("read %d elements of a buffer of %d", len(dst), src.Len()))
+	}
+	if len(dst) == 0 {
+		return
+	}
+	leave, err := b.enter()
+	if err != nil {
+		b.fail("read", err)
+		return
+	}
+	defer leave()
+	if err := b.stream.Synchronize(); err != nil {
+		b.fail("read", err)
+		return
+	}
+	if buf.bf16 == 0 {
+		b.fail("read", cu.MemcpyDtoH(unsafe.Pointer(&dst[0]), buf.float, int64(len(dst))*4))
+		return
+	}
+	narrow := make([]uint16, len(dst))
+	if err := cu.MemcpyDtoH(unsafe.Pointer(&narrow[0]), buf.bf16, int64(len(dst))*2); err != nil {
+		b.fail("read", err)
+		for i := range dst {
+			dst[i] = float32(math.NaN())
+		}
+		return
+	}
+	for i, v := range narrow {
+		dst[i] = quant.BF16ToF32(v)
+	}
+}
+
+// activations returns the address of n bf16 elements of a buffer.
+func activations(buf kernels.Buffer, n int, what string) cu.DevicePtr {
+	d, ok := buf.(*buffer)
+	if !ok || d.bf16 == 0 || n < 0 || d.n < n {
+		panic(bug("%s: want activations of %d elements, got %T of %d", what, n, buf, buf.Len()))
+	}
+	return d.bf16
+}
+
+// parameter returns the address of n float32 elements of an uploaded buffer.
+func parameter(buf kernels.Buffer, n int, what string) cu.DevicePtr {
+	d, ok := buf.(*buffer)
+	if !ok || d.float == 0 || d.n < n {
+		panic(bug("%s: want %d uploaded values, got %T of %d", what, n, buf, buf.Len()))
+	}
+	return d.float
+}
+
+// cache is paged keys and values, bf16: for each layer keys, then values, each
+// [blocks * block size][kv heads][head dim].
+type cache struct {
+	spec    kernels.CacheSpec
+	backend *Backend
+	data    cu.DevicePtr
+	// side is keys or values of one layer, in bytes.
+	side int64
+	// partOut, partSum and arrived are for contexts split into pieces.
+	partOut, partSum, arrived cu.DevicePtr
+}
+
+// Spec returns what the cache was made from.
+func (c *cache) Spec() kernels.CacheSpec { return c.spec }
+
+// keys and values return a layer's memory.
+func (c *cache) keys(layer int) cu.DevicePtr {
+	return c.data + cu.DevicePtr(int64(2*layer)*c.side)
+}
+
+func (c *cache) values(layer int) cu.DevicePtr {
+	return c.data + cu.DevicePtr(int64(2*layer+1)*c.side)
+}
+
+// NewCache returns zeroed KV memory. Only bf16 is stored.
+func (b *Backend) NewCache(s kernels.CacheSpec) (kernels.Cache, error) {
+	if s.Layers <= 0 || s.NumKVHeads <= 0 || s.HeadDim <= 0 || s.BlockSize <= 0 || s.NumBlocks <= 0 {
+		return nil, fmt.Errorf("cuda: cache: %+v: every number must be positive", s)
+	}
+	if s.DType != kernels.BF16 {
+		return nil, fmt.Errorf("cuda: cache of %v: the GPU stores keys and values as BF16 only", s.DType)
+	}
+	if int64(s.NumBlocks)*int64(s.BlockSize) > math.MaxInt32 {
+		return nil, fmt.Errorf("cuda: cache of %d blocks of %d tokens: slots must fit 31 bits", s.NumBlocks, s.BlockSize)
+	}
+	leave, err := b.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := b.closeSteps(); err != nil { // they were recorded with another cache
+		return nil, fmt.Errorf("cuda: cache: %w", err)
+	}
+	c := &cache{spec: s, backend: b, side: s.Bytes() / int64(2*s.Layers)}
+	if c.data, err = cu.MemAlloc(s.Bytes()); err != nil {
+		return nil, fmt.Errorf("cuda: cache of %d bytes: %w", s.Bytes(), err)
+	}
+	if err := cu.MemsetD8Async(c.data, 0, s.Bytes(), b.stream); err != nil {
+		return nil, fmt.Errorf("cuda: cache: %w", err)
+	}
+	parts := int64(b.maxParts()) * int64(s.NumKVHeads) * maxGroup
+	arrived := int64(maxGraphRows) * int64(s.NumKVHeads) * 4
+	for _, m := range []struct {
+		p     *cu.DevicePtr
+		bytes int64
+	}{{&c.partOut, parts * int64(s.HeadDim) * 4}, {&c.partSum, parts * 8}, {&c.arrived, arrived}} {
+		if *m.p, err = cu.MemAlloc(m.bytes); err != nil {
+			return nil, fmt.Errorf("cuda: cache: %w", err)
+		}
+	}
+	if err := cu.MemsetD8Async(c.arrived, 0, arrived, b.stream); err != nil {
+		return nil, fmt.Errorf("cuda: cache: %w", err)
+	}
+	b.tables.kvHeads, b.tables.blockSize = s.NumKVHeads, s.BlockSize
+	return c, b.stream.Synchronize()
+}
+
+// Close gives the memory back.
+func (c *cache) Close() error {
+	leave, err := c.backend.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for _, p := range []*cu.DevicePtr{&c.data, &c.partOut, &c.partSum, &c.arrived} {
+		if *p == 0 {
+			continue
+		}
+		if err := cu.MemFree(*p); err != nil {
+			return fmt.Errorf("cuda: close cache: %w", err)
+		}
+		*p = 0
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package kernels
+
+import "time"
+
+// Forward issues the ops of one step over b and returns the logits of b.Logits.
+type Forward func(b *Batch) Buffer
+
+// Picked is what a step yields for one row of logits.
+type Picked struct {
+	// Token is the id of the largest logit, the lowest among equals.
+	Token int32
+	// Finite tells that no logit of the row is an infinity or NaN.
+	Finite bool
+}
+
+// StepTime is a step as the device's own clock saw it.
+type StepTime struct {
+	// Started and Ended are times of the device's clock, whose zero is its own.
+	Started, Ended time.Duration
+}
+
+// Stepper is a Backend that computes steps beside its caller: Start returns when a
+// step is queued, Finish when its tokens are on the host. One step at a time, on one
+// goroutine that is locked to its thread.
+type Stepper interface {
+	Backend
+	// NewLogits returns a buffer for n logits, of float32.
+	NewLogits(n int) (Buffer, error)
+	// Start queues a step. A batch of one token for each sequence, all of whose
+	// logits are wanted in order, may be replayed from a recording: forward is then
+	// called with a batch padded to a bucket, and not at every step.
+	Start(b *Batch, forward Forward) error
+	// Finish polls until the step is done and fills in one entry for each of its
+	// logits. It does not yield the processor.
+	Finish(out []Picked) (StepTime, error)
+	// ReadLogits copies a row of the step's logits to the host, after Finish.
+	ReadLogits(dst []float32, row int) error
+	// Sizes returns the row counts that Start records steps for, for a warm-up.
+	Sizes() []int
+	// Memory returns the device memory that is free and that there is, in bytes.
+	Memory() (free, total int64, err error)
+}

@@ -1,0 +1,229 @@
+//go:build cuda
+
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"waybill/kernels"
+	"waybill/kernels/cuda"
+)
+
+// These need a GPU: `make cuda-tests` builds them, a GPU machine runs them.
+
+func gpu(t testing.TB) kernels.Stepper {
+	t.Helper()
+	b, err := cuda.Open(cuda.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b.(kernels.Stepper)
+}
+
+// bfloat16 is what a golden file says of transformers in bfloat16.
+type bfloat16 struct {
+	Noise     float64 `json:"bfloat16_noise"`
+	Disagrees string  `json:"bfloat16_disagrees"`
+}
+
+// TestTinyModelsOnTheGPU feeds the golden tokens and compares position by position,
+// once all at once and once token by token through recorded steps. transformers in
+// bfloat16 is off by at most noise in a logit: two logits that are further apart
+// than twice that must keep their order, and no more of the best tokens may differ
+// than differ there.
+func TestTinyModelsOnTheGPU(t *testing.T) {
+	for _, name := range tinyModels {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join("testdata", "tiny", name)
+			path := filepath.Join(dir, "golden.json")
+			g := readGolden(t, path)
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ref bfloat16
+			if err := json.Unmarshal(data, &ref); err != nil || ref.Noise <= 0 {
+				t.Fatalf("%s: %+v, %v", path, ref, err)
+			}
+			var allowed, of int
+			if _, err := fmt.Sscanf(ref.Disagrees, "%d of %d", &allowed, &of); err != nil {
+				t.Fatal(err)
+			}
+			m := loadModel(t, dir, gpu(t))
+			r := newRunner(t, m, 16, kernels.BF16)
+			check := func(what string, picked func(p *goldenPrompt) []int32) {
+				differ := 0
+				for i := range g.Prompts {
+					p := &g.Prompts[i]
+					for k, id := range picked(p) {
+						if id == p.Tokens[k] {
+							continue
+						}
+						differ++
+						if p.Margins[k] > 2*ref.Noise {
+							t.Errorf("%s: prompt %s: token %d is %d, want %d (margin %g)", what, p.ID, k, id, p.Tokens[k], p.Margins[k])
+						}
+					}
+				}
+				t.Logf("%s: %d tokens differ, transformers: %s", what, differ, ref.Disagrees)
+				if differ > allowed {
+					t.Errorf("%s: %d of %d tokens differ, in transformers %s", what, differ, of, ref.Disagrees)
+				}
+			}
+			check("at once", func(p *goldenPrompt) (ids []int32) {
+				for _, row := range forced(r, p) {
+					ids = append(ids, argmax(row))
+				}
+				return ids
+			})
+			check("token by token", func(p *goldenPrompt) []int32 { return r.steps(p) })
+		})
+	}
+}
+
+// steps feeds a prompt and then its golden tokens one by one through Start and
+// Finish, beside a neighbour, and returns what was picked.
+func (r *runner) steps(p *goldenPrompt) (ids []int32) {
+	r.t.Helper()
+	b := r.m.Backend().(kernels.Stepper)
+	forward := func(b *kernels.Batch) kernels.Buffer { return r.m.Forward(b, r.cache, r.scratch) }
+	per := func(n int) int { return (n + r.blockSize - 1) / r.blockSize }
+	most := per(len(p.IDs) + len(p.Tokens))
+	tables := [2][]int32{r.free[:most], r.free[most : 2*most]}
+	batch := &kernels.Batch{}
+	for pos, fed := 0, p.IDs; len(ids) < len(p.Tokens); fed = p.Tokens[len(ids)-1 : len(ids)] {
+		*batch = kernels.Batch{}
+		for _, table := range tables {
+			first := len(batch.Tokens)
+			for i, id := range fed {
+				at := pos + i
+				batch.Tokens, batch.Positions = append(batch.Tokens, id), append(batch.Positions, int32(at))
+				batch.Slots = append(batch.Slots, table[at/r.blockSize]*int32(r.blockSize)+int32(at%r.blockSize))
+			}
+			batch.Seqs = append(batch.Seqs, kernels.BatchSeq{First: first, Len: len(fed), Context: pos, Blocks: table[:per(pos+len(fed))]})
+			batch.Logits = append(batch.Logits, int32(first+len(fed)-1))
+		}
+		pos += len(fed)
+		if err := b.Start(batch, forward); err != nil {
+			r.t.Fatal(err)
+		}
+		var out [2]kernels.Picked
+		if _, err := b.Finish(out[:]); err != nil {
+			r.t.Fatal(err)
+		}
+		if out[0] != out[1] {
+			r.t.Errorf("prompt %s: equal sequences picked %+v", p.ID, out)
+		}
+		ids = append(ids, out[0].Token)
+	}
+	return ids
+}
+
+// shapes are the models whose speed counts.
+var shapes = map[string]Config{
+	"Qwen3-0.6B": {Architecture: "qwen3", HiddenSize: 1024, NumLayers: 28, NumHeads: 16, NumKVHeads: 8, HeadDim: 128,
+		IntermediateSize: 3072, VocabSize: 151936, RMSNormEps: 1e-6, RopeTheta: 1e6, TieWordEmbeddings: true, MaxPositionEmbeddings: 40960},
+	"Qwen3-8B": {Architecture: "qwen3", HiddenSize: 4096, NumLayers: 36, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
+		IntermediateSize: 12288, VocabSize: 151936, RMSNormEps: 1e-6, RopeTheta: 1e6, MaxPositionEmbeddings: 40960},
+}
+
+// TestStepTimes prints how long steps of the shapes take, on the device's clock and
+// from Start to Finish, medians.
+func TestStepTimes(t *testing.T) {
+	for _, name := range []string{"Qwen3-0.6B", "Qwen3-8B"} {
+		b := gpu(t)
+		from := time.Now()
+		m, err := Load(&Source{Path: name, Config: shapes[name]}, b, LoadOptions{Dummy: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: loaded in %v", name, time.Since(from))
+		const tokens, blocks = 8192, 8192
+		cache, err := b.NewCache(m.CacheSpec(16, blocks, kernels.BF16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		scratch, err := m.NewScratch(tokens, 256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forward := func(b *kernels.Batch) kernels.Buffer { return m.Forward(b, cache, scratch) }
+		measure := func(what string, batch *kernels.Batch, rounds int) {
+			var device, wall []time.Duration
+			for i := range rounds + 3 {
+				from := time.Now()
+				if err := b.Start(batch, forward); err != nil {
+					t.Fatal(err)
+				}
+				out := make([]kernels.Picked, len(batch.Logits))
+				times, err := b.Finish(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i >= 3 {
+					wall, device = append(wall, time.Since(from)), append(device, times.Ended-times.Started)
+				}
+				if !out[0].Finite {
+					t.Errorf("%s: logits are not finite", what)
+				}
+			}
+			slices.Sort(device)
+			slices.Sort(wall)
+			t.Logf("%s %-24s device %8.3f ms, wall %8.3f ms (p99 %.3f)", name, what, ms(device[rounds/2]), ms(wall[rounds/2]), ms(wall[rounds*99/100]))
+		}
+		for _, rows := range []int{1, 2, 4, 8, 16, 32, 48, 64, 128} {
+			measure(fmt.Sprintf("decode %d x 300", rows), stepOf(rows, 1, 300), 50)
+		}
+		measure("decode 32 x 1100", stepOf(32, 1, 1100), 30)
+		measure("decode 1 x 8000", stepOf(1, 1, 8000), 30)
+		for _, n := range []int{16, 64, 256, 1024, 2048, 4096, 8192} {
+			measure(fmt.Sprintf("prefill %d", n), stepOf(1, n, 0), 8)
+		}
+		mixed := stepOf(9, 1, 300)
+		last := stepOf(1, 64, 0)
+		mixed.Tokens, mixed.Positions = append(mixed.Tokens[:8], last.Tokens...), append(mixed.Positions[:8], last.Positions...)
+		mixed.Slots = append(mixed.Slots[:8], last.Slots...)
+		for i := range last.Slots {
+			mixed.Slots[8+i] += 16 * 4000
+		}
+		mixed.Seqs[8] = kernels.BatchSeq{First: 8, Len: 64, Blocks: []int32{4000, 4001, 4002, 4003}}
+		mixed.Logits[8] = 71
+		measure("decode 8 + prefill 64", mixed, 20)
+		if err := cache.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }
+
+// stepOf returns a batch of seqs sequences that each add n tokens to context.
+func stepOf(seqs, n, context int) *kernels.Batch {
+	b := &kernels.Batch{}
+	per := (context + n + 15) / 16
+	for r := range seqs {
+		s := kernels.BatchSeq{First: len(b.Tokens), Len: n, Context: context}
+		for i := range per {
+			s.Blocks = append(s.Blocks, int32(r*per+i))
+		}
+		for i := range n {
+			p := context + i
+			b.Tokens, b.Positions = append(b.Tokens, int32((r*31+i*7)%1000)), append(b.Positions, int32(p))
+			b.Slots = append(b.Slots, s.Blocks[p/16]*16+int32(p%16))
+		}
+		b.Logits = append(b.Logits, int32(len(b.Tokens)-1))
+		b.Seqs = append(b.Seqs, s)
+	}
+	return b
+}
