@@ -65,6 +65,9 @@ func (l *stepLane) take() []StepView {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := l.list
+	if out == nil {
+		out = []StepView{} // an empty list, not null
+	}
 	l.list = make([]StepView, 0, laneSteps)
 	return out
 }

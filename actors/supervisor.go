@@ -104,7 +104,7 @@ func (e *Engine) rebuild(old *pipeline, failure int64) error {
 			again++
 		}
 	}
-	e.restarts.lost(failure, "%d sequences got an error, %d were admitted again, the prefix cache was emptied", failed, again)
+	e.restarts.lost(failure, "sequences that got an error: %d; admitted again: %d; the prefix cache was emptied", failed, again)
 	e.metrics.rebuilds.Add(1)
 	return nil
 }
@@ -137,7 +137,7 @@ func (e *Engine) forceFail(s *Sequence) {
 
 // onDetokenizerFailure answers the sequences that the failed instance held.
 func (e *Engine) onDetokenizerFailure(a *detokActor, f mailbox.Failure) mailbox.Directive {
-	e.restarts.lost(e.report(f), "%d sequences got an error", len(a.live))
+	e.restarts.lost(e.report(f), "sequences that got an error: %d", len(a.live))
 	for s := range a.live {
 		e.forceFail(s)
 	}
@@ -155,7 +155,7 @@ func (e *Engine) onDetokenizerFailure(a *detokActor, f mailbox.Failure) mailbox.
 // onIntakeFailure answers the request that the failed instance worked on and
 // gives the others to its successor.
 func (e *Engine) onIntakeFailure(a *intakeActor, f mailbox.Failure) mailbox.Directive {
-	e.restarts.lost(e.report(f), "%d request got an error, %d went on to the successor", min(1, len(a.works)), max(0, len(a.works)-1))
+	e.restarts.lost(e.report(f), "requests that got an error: %d; left to the successor: %d", min(1, len(a.works)), max(0, len(a.works)-1))
 	for i, j := range a.works {
 		if i == 0 {
 			e.refuse(j.req, errInternal)

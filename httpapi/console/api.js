@@ -41,11 +41,15 @@ export async function watch(onOpen, onSample) {
   const r = await request("/console/api/events");
   onOpen();
   const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let rest = ""; ;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const events = (rest + value).split("\n\n");
-    rest = events.pop();
-    for (const e of events) if (e.startsWith("data: ")) onSample(JSON.parse(e.slice(6)));
+  try {
+    for (let rest = ""; ;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const events = (rest + value).split("\n\n");
+      rest = events.pop();
+      for (const e of events) if (e.startsWith("data: ")) onSample(JSON.parse(e.slice(6)));
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // the server must not sample for nobody
   }
 }

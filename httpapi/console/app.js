@@ -67,7 +67,7 @@ document.addEventListener("keydown", (e) => {
   }
   if (e.target.matches("input")) return;
   if (e.key >= "1" && e.key <= String(views.length)) location.hash = views[e.key - 1][0];
-  else if (e.key === "/" && current.table) { e.preventDefault(); current.table.input.focus(); }
+  else if (e.key === "/" && current.table) { e.preventDefault(); setTimeout(() => current.table.input.focus()); }
   else if (e.key === " " && !e.target.matches("button")) { e.preventDefault(); setPaused(!paused); }
   else if (current.table && (e.key === "ArrowDown" || e.key === "ArrowUp")) { e.preventDefault(); current.table.move(e.key === "ArrowDown" ? 1 : -1); }
 });
@@ -102,6 +102,7 @@ async function run() {
       link("the server closed the connection", false);
     } catch (err) {
       if (err instanceof Unauthorized) { await askKey(); continue; }
+      if (!(err instanceof TypeError && err.message.includes("fetch"))) console.error(err);
       link(err.message, false);
     }
     await new Promise((done) => setTimeout(done, wait));

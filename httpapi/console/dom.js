@@ -12,9 +12,10 @@ export function svg(tag, attrs = {}, ...children) {
 
 function fill(node, attrs, children) {
   for (const [k, v] of Object.entries(attrs)) {
-    if (v === null || v === undefined || v === false) continue;
+    const aria = k.startsWith("aria-"); // these spell false out
+    if (v === null || v === undefined || (v === false && !aria)) continue;
     if (k.startsWith("on")) node.addEventListener(k.slice(2), v);
-    else node.setAttribute(k, v === true ? "" : String(v));
+    else node.setAttribute(k, v === true && !aria ? "" : String(v));
   }
   for (const c of children.flat(Infinity)) {
     if (c === null || c === undefined) continue;
@@ -33,8 +34,8 @@ export function ms(v) {
   return `${(v / 60000).toFixed(1)} min`;
 }
 
-/** us prints microseconds. */
-export const us = (v) => ms(v / 1000);
+/** us prints microseconds; 0 is the figure of nothing that happened. */
+export const us = (v) => (v === 0 ? "–" : ms(v / 1000));
 
 /** rate prints a number per second. */
 export const rate = (v) => `${v >= 100 ? v.toFixed(0) : v.toFixed(1)}/s`;

@@ -20,7 +20,7 @@ export class Drawer {
   open(title, ...content) {
     this.node.hidden = false;
     this.node.replaceChildren(el("div", { class: "bar" }, el("h2", {}, title), el("span", { class: "grow" }),
-      el("button", { type: "button", onclick: () => this.close() }, "Close")), ...content);
+      el("button", { type: "button", onclick: () => this.close() }, "Close")), el("div", {}, content));
   }
 
   async request(rid) {

@@ -18,16 +18,16 @@ export class MemoryView {
     const r = s.runtime;
     const parts = [["used", m.blocks_used], ["cached", m.blocks_cached], ["free", m.blocks_free]];
     let at = 0;
-    const bar = svg("svg", { viewBox: "0 0 600 24", role: "img", "aria-label": "KV blocks" }, parts.map(([id, n]) => {
+    const bar = svg("svg", { class: "blocks", viewBox: "0 0 600 24", preserveAspectRatio: "none", role: "img", "aria-label": "KV blocks" }, parts.map(([id, n]) => {
       const rect = svg("rect", { class: `b-${id}`, x: at, width: (600 * n) / Math.max(1, m.blocks_total), height: 24 }, svg("title", {}, `${id}: ${count(n)} blocks`));
       at += (600 * n) / Math.max(1, m.blocks_total);
       return rect;
     }));
     this.node.replaceChildren(
-      panel("KV cache", bar, el("div", { class: "legend" }, parts.map(([id, n]) => el("span", {}, el("i", { class: `c-${id}` }), `${id} ${count(n)}`))), pairs([
+      panel("KV cache", bar, el("div", { class: "legend" }, parts.map(([id, n]) => el("span", {}, el("i", { class: `c-${id}` }), `${id} ${count(n)}`))), el("div", { class: "narrow" }, pairs([
         ["blocks", `${count(m.blocks_total)} of ${m.block_tokens} tokens`], ["prompt tokens found in the prefix cache", m.prefix_queries ? `${count(m.prefix_hits)} of ${count(m.prefix_queries)} (${percent(m.prefix_hits / m.prefix_queries)})` : "none looked up"],
         ["in the last second", m.hit_rate < 0 ? "none looked up" : percent(m.hit_rate)], ["preemptions", count(m.preemptions)],
-      ]), spark(this.past.map((p) => p.used), "blocks used")),
+      ])), spark(this.past.map((p) => p.used), "blocks used")),
       el("div", { class: "grid" }, this.gpu(s.gpu),
         panel("Go runtime", pairs([
           ["goroutines", count(r.goroutines)], ["GOMAXPROCS", r.gomaxprocs], ["scheduling latency p50", us(r.sched_p50_us)], ["p99", us(r.sched_p99_us)],
@@ -49,6 +49,6 @@ export class MemoryView {
 function spark(values, title, show = count) {
   const top = Math.max(1e-9, ...values);
   const points = values.map((v, i) => `${((i * 300) / (history - 1)).toFixed(1)},${(36 - (32 * v) / top).toFixed(1)}`).join(" ");
-  return el("div", {}, svg("svg", { viewBox: "0 0 300 40", role: "img", "aria-label": title }, svg("polyline", { class: "spark", points })),
+  return el("div", {}, svg("svg", { class: "sparkline", viewBox: "0 0 300 40", preserveAspectRatio: "none", role: "img", "aria-label": title }, svg("polyline", { class: "spark", points })),
     el("div", { class: "quiet" }, `${title}: ${show(values.at(-1) ?? 0)}, highest ${show(top < 1e-8 ? 0 : top)} in the last ${history} samples`));
 }

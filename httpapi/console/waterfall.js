@@ -11,7 +11,7 @@ export function waterfall(w) {
   const first = w.milestones.find((m) => m.name === "first_byte") ?? w.milestones.find((m) => m.name === "first_token");
   const end = Math.max(...w.spans.map((s) => s.to_ms), ...w.milestones.filter((m) => m.name !== "released").map((m) => m.ms), 0.001);
   const part = (title, until, list) => chart(title, until, list, w.milestones);
-  const head = first ? spans.filter((s) => s.from_ms < first.ms) : spans;
+  const head = first ? spans.filter((s) => s.from_ms < first.ms && s.name !== "decode") : spans;
   return el("div", { id: "waterfall" }, el("div", { class: "legend" }, kinds.map(([id, title]) => el("span", {}, el("i", { class: `c-${id}` }), title))),
     part(first ? `To the first byte: ${ms(first.ms)}` : `Until now: ${ms(end)}`, first ? first.ms : end, head),
     first && end > first.ms ? part(`In all: ${ms(end)}`, end, spans.filter((s) => s.name !== "prefill chunk")) : null);
