@@ -235,12 +235,15 @@ func (p *planner) prefills() {
 	// The others' part of the time is more tokens for prompts that begin than for
 	// the end of a long one, whose tokens look at all that precede them.
 	idle := p.cost.predict(p.load)
-	others := max(total-sure, p.cost.tokensWithin(p.load, 0, tokens-sure, limit-(limit-idle)/sureShare))
+	left := (limit - idle) - (limit-idle)/sureShare
+	others := max(total-sure, p.cost.tokensWithin(p.load, 0, tokens-sure, idle+left))
 	var short, rest []candidate
 	used, shortest := 0, -1
 	for _, c := range cands[1:] {
-		if used+c.rest <= others {
+		// What is left of a long prompt may be few tokens and much time.
+		if took := p.timeOf(c); used+c.rest <= others && took <= left {
 			used += c.rest
+			left -= took
 			short = append(short, c)
 			continue
 		}
@@ -254,7 +257,7 @@ func (p *planner) prefills() {
 	// first. Time tells and not tokens: the last hundred of a long prompt held up
 	// prompts of 50 for half a second.
 	if shortest >= 0 && 2*p.timeOf(rest[shortest]) <= p.timeOf(head) {
-		part = others - used
+		part = p.cost.tokensWithin(p.load, rest[shortest].start, others-used, idle+left)
 		used += part
 	}
 	budget := max(total, sure+used)
