@@ -29,7 +29,11 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	k := b.kernels
 	t.panels, t.floatPanels = t.panels[:0], t.floatPanels[:0]
 	if m.quantized {
-		t.panels = appendPanels(t.panels, rows, k.heights, &k.padded)
+		heights, padded := k.heights, &k.padded
+		if t.tiled = k.tiles != nil && rows >= minTiledRows; !t.tiled {
+			heights, padded = k.floatHeights, &noPadding
+		}
+		t.panels = appendPanels(t.panels, rows, heights, padded)
 	}
 	if m.float {
 		t.floatPanels = appendPanels(t.floatPanels, rows, k.floatHeights, &noPadding)
@@ -43,14 +47,22 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 
 	perTile := max(int(m.bytes)/m.tiles/weightBytesPerNs, tileRows*m.cols*rows/productsPerNs)
 	t.tilesPerChunk = chunkSize(m.tiles, perTile)
-	if k.tiles != nil {
-		t.tilesPerChunk = (t.tilesPerChunk + tileGroup - 1) / tileGroup * tileGroup
+	if t.tiled {
+		t.groupTiles = tileGroup
+		if len(t.panels) == 1 {
+			t.groupTiles = longGroup
+		}
+		t.tilesPerChunk = (t.tilesPerChunk + t.groupTiles - 1) / t.groupTiles * t.groupTiles
 	}
 	b.pool.run(t, (m.tiles+t.tilesPerChunk-1)/t.tilesPerChunk)
 }
 
 // noPadding leaves every panel as it is.
 var noPadding [maxPanel + 1]int
+
+// minTiledRows is the fewest rows for the matrix unit. With fewer, the vector
+// kernels that unpack on the way are as fast or faster.
+const minTiledRows = 17
 
 // Work is cut into chunks of some chunkNs: long against the 0.1 µs that a claim
 // costs, short against a decode step's products (20 to 200 µs), whose last
@@ -74,7 +86,7 @@ func (b *Backend) reserve(w *weight, rows int) {
 	if w.quantized {
 		b.int8Acts.grow((rows + maxPanel) * w.cols / quantElems * panelRowBytes)
 		for i := range b.scratch {
-			b.scratch[i].tile.grow(tileGroup * (w.cols*tileRows + 4*unpackedFloats(w.cols)))
+			b.scratch[i].tile.grow(max(groupBytes(w.cols, longGroup), w.cols*tileRows+4*unpackedFloats(w.cols)))
 		}
 	}
 	if w.float {
@@ -90,6 +102,9 @@ type matmulTask struct {
 	// panels are of quantized, floatPanels of float activations.
 	panels, floatPanels []panel
 	tilesPerChunk       int
+	// tiled says that the matrix unit does the quantized tiles, groupTiles at once.
+	tiled      bool
+	groupTiles int
 	// panelsPerChunk belongs to activateTask.
 	panelsPerChunk int
 }
@@ -137,8 +152,8 @@ func (t *matmulTask) run(thread, chunk int) {
 			continue
 		}
 		lane := first * tileRows
-		if s.format.quantized() && t.backend.kernels.tiles != nil {
-			n := min(tileGroup, end-i, tilesOf(s.rows-lane))
+		if s.format.quantized() && t.tiled {
+			n := min(t.groupTiles, end-i, tilesOf(s.rows-lane))
 			t.group(thread, s, first, n, min(n*tileRows, s.rows-lane))
 			i += n
 			continue
@@ -151,7 +166,7 @@ func (t *matmulTask) run(thread, chunk int) {
 // fusable reports whether there is a fused kernel for every panel and
 // they are few enough.
 func (t *matmulTask) fusable(f format) bool {
-	if !f.quantized() || len(t.panels) > t.backend.kernels.fusedPanels {
+	if !f.quantized() || t.tiled || len(t.panels) > t.backend.kernels.fusedPanels {
 		return false
 	}
 	for _, p := range t.panels {
@@ -191,7 +206,7 @@ func (t *matmulTask) addBias(p panel, row, n int) {
 // tile multiplies one tile, whose first n lanes are rows from row of the weight,
 // with all panels.
 func (t *matmulTask) tile(thread int, s *segment, tile []byte, row, n int) {
-	mul := t.multiplier(&t.backend.scratch[thread], 0, s, tile)
+	mul := t.multiplier(&t.backend.scratch[thread], s, tile)
 	panels := t.panels
 	if !s.format.quantized() {
 		panels = t.floatPanels
@@ -211,14 +226,13 @@ func (m *multiplier) product(row, n int, p panel) {
 		return
 	}
 	m.panel(pointer(&m.scratch.sums), 4*tileRows, p)
-	m.copySums(row, n, p)
+	m.task.copySums(m.scratch, row, n, p)
 }
 
 // copySums copies the first n sums of every row of a panel to the results.
-func (m *multiplier) copySums(row, n int, p panel) {
-	w := m.task.weight
+func (t *matmulTask) copySums(scratch *scratch, row, n int, p panel) {
 	for r := range p.rows {
-		copy(m.task.dst[(p.first+r)*w.rows+row:][:n], m.scratch.sums[r*tileRows:])
+		copy(t.dst[(p.first+r)*t.weight.rows+row:][:n], scratch.sums[r*tileRows:])
 	}
 }
 
@@ -227,32 +241,29 @@ type multiplier struct {
 	task    *matmulTask
 	scratch *scratch
 	segment *segment
-	// tile is the quants; the next tile's lie tileBytes on.
-	tile      pointer
-	tileBytes int
+	tile    pointer
 	// scales and mins are those of the unpacked tile.
 	scales, mins pointer
 }
 
-// multiplier unpacks a tile into place number at of the thread's scratch memory
-// where it needs that.
-func (t *matmulTask) multiplier(scratch *scratch, at int, s *segment, tile []byte) multiplier {
-	m := multiplier{task: t, scratch: scratch, segment: s, tile: pointer(unsafe.SliceData(tile)), tileBytes: s.tileBytes}
+// multiplier unpacks a tile into the thread's scratch memory where it needs
+// that.
+func (t *matmulTask) multiplier(scratch *scratch, s *segment, tile []byte) multiplier {
+	m := multiplier{task: t, scratch: scratch, segment: s, tile: pointer(unsafe.SliceData(tile))}
 	f := s.format
 	if !f.quantized() {
 		return m
 	}
 	k, cols := t.backend.kernels, t.weight.cols
 	blocks := cols / quantElems
-	floats := tileGroup*cols*tileRows + at*4*unpackedFloats(cols)
-	all := unsafe.Slice((*float32)(scratch.tile.at(floats)), unpackedFloats(cols))
+	all := unsafe.Slice((*float32)(scratch.tile.at(cols*tileRows)), unpackedFloats(cols))
 	u := unpacked{scales: all[:2*blocks*tileRows], mins: all[2*blocks*tileRows:]}
-	f.unpackScales(k, &u, tile[blocks*f.quantBytes():], blocks)
+	f.unpackScales(k, &u, tile[blocks*f.quantBytes():], blocks, 0, blocks)
 	m.scales, m.mins = pointer(unsafe.SliceData(u.scales)), pointer(unsafe.SliceData(u.mins))
 	if unpack := k.unpackQuants[f]; unpack != nil {
-		to := scratch.tile.at(at * cols * tileRows)
+		to := scratch.tile.at(0)
 		unpack(to, m.tile, blocks)
-		m.tile, m.tileBytes = to, cols*tileRows
+		m.tile = to
 	}
 	return m
 }

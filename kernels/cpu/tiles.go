@@ -21,39 +21,70 @@ type tileCall struct {
 	// tile 64 bytes.
 	dst    pointer
 	stride int
-	// panel is the first block of the first panel; the next lies panelBytes on.
+	// panel is the first panel; the next lies panelBytes on.
 	panel              pointer
 	panelBytes, panels int
 	// valid is how many rows of each panel are not padding.
 	valid int
-	// quants, scales and mins are of the first tile; those of the next lie
-	// tileQuants and tileScales bytes on.
-	quants, scales, mins   pointer
-	tileQuants, tileScales int
-	tiles                  int
-	blocks                 int
-	// goesOn is 1 where the sums go on from what dst holds, 0 where they begin.
-	goesOn int
-	// work is tileWorkBytes of memory, for the integers of two blocks.
+	unpackedTiles
+	tiles int
+	// blocks is the blocks along K; they are done in sections of section.
+	blocks, section int
+	// work is workBytes of memory, for the integers of a section.
 	work pointer
 	// The rest is the assembly's own.
-	_ int
-	_ pointer
+	_ [7]int
+}
+
+// unpackedTiles is where tiles lie for a tile kernel: the first one's quants,
+// scales and minimums. Those of the next lie tileQuants and tileScales bytes on.
+// Scales and minimums lie one section of K to a page.
+type unpackedTiles struct {
+	quants, scales, mins   pointer
+	tileQuants, tileScales int
 }
 
 const (
-	// tileWorkBytes is two blocks of two halves of 16 by 16 integers.
-	tileWorkBytes = 2 * 2 * 16 * 64
-	// tileGroup is how many weight tiles are multiplied at a time: a panel is read
-	// from the second-level cache once for all of them.
+	pageBytes = 4096
+	// wholeSection is the most blocks that are one section: 576 columns. More are
+	// cut into sections of sectionBlocks, a multiple of a super block. A tile, a
+	// panel and the integers of a section fill the first-level cache (11.5, 15 and
+	// 18 of 48 KB).
+	wholeSection  = 18
+	sectionBlocks = 16
+	// minsOffset is where in a section's page the minimums lie.
+	minsOffset = wholeSection * 4 * tileRows
+	// workBytes is a section of two halves of 16 by 16 integers.
+	workBytes = wholeSection * 2 * 16 * 64
+	// tileGroup is how many weight tiles are multiplied at a time if there are
+	// several panels, which are then read from the second-level cache once for all
+	// of them; longGroup if there is one, where the configuration of the tile
+	// registers counts, 200 cycles a call.
 	tileGroup = 2
-	// tileSection is how many blocks along K are multiplied at a time where there
-	// are several panels: two tiles and a panel of so many fill the first-level
-	// cache (2*11.5 and 15 of 48 KB).
-	tileSection = 18
-	// tileCallPanels bounds one call to some 40 µs: it cannot be preempted.
-	tileCallPanels = 64
+	longGroup = 8
+	// callBlocks bounds the blocks of a call (tiles times panels) to some 40 us,
+	// since it cannot be preempted.
+	callBlocks = 2700
 )
+
+// sectionOf returns how many blocks make a section.
+func sectionOf(blocks int) int {
+	if blocks <= wholeSection {
+		return blocks
+	}
+	return sectionBlocks
+}
+
+// tileScaleBytes returns the memory for the scales and minimums of one tile.
+func tileScaleBytes(blocks int) int {
+	n := sectionOf(blocks)
+	return (blocks + n - 1) / n * pageBytes
+}
+
+// groupBytes returns the scratch memory for a group of n tiles.
+func groupBytes(cols, n int) int {
+	return n * (cols*tileRows + tileScaleBytes(cols/quantElems))
+}
 
 // configure sets the shapes for panels of height rows: register 0 and 3 hold
 // sums, 1 and 4 activations, 2 and 5 weights. width is the elements along K.
@@ -67,50 +98,28 @@ func (c *tileCall) configure(height, width int) {
 	}
 }
 
-// of returns the kernels for a format and the width of their blocks.
-func (k *tileKernels) of(f format) (kernels *[maxPanel + 1]tileKernel, width int) {
-	switch {
-	case formats[f].affine:
-		return &k.affine, quantElems
-	case formats[f].scales == scale6K:
-		return &k.halfBlocks, quantElems / 2
-	}
-	return &k.symmetric, quantElems
-}
-
 // group multiplies n tiles of a segment, from tile first, with all panels. lanes
 // is the rows of the weight that they hold.
 func (t *matmulTask) group(thread int, s *segment, first, n, lanes int) {
-	b, w, scratch := t.backend, t.weight, &t.backend.scratch[thread]
-	var m [tileGroup]multiplier
-	for i := range n {
-		m[i] = t.multiplier(scratch, i, s, s.tile(first+i))
-	}
-	row, stride := s.firstRow+first*tileRows, 4*w.rows
+	w, scratch := t.weight, &t.backend.scratch[thread]
+	tiles := t.unpackTiles(scratch, s, first, n)
+	row := s.firstRow + first*tileRows
+	most := max(1, callBlocks/(n*w.cols/quantElems))
 	for i := 0; i < len(t.panels); {
-		p := t.panels[i]
-		same := 1
-		for i+same < len(t.panels) && t.panels[i+same].shape == p.shape {
+		p, same := t.panels[i], 1
+		for same < most && i+same < len(t.panels) && t.panels[i+same].shape == p.shape {
 			same++
 		}
-		kernels, width := b.kernels.tiles.of(s.format)
-		whole := lanes == n*tileRows
-		switch {
-		case kernels[p.height] == nil:
-			same = 1
-			for j := range n {
-				m[j].product(row+j*tileRows, min(tileRows, lanes-j*tileRows), p)
-			}
-		case whole:
-			out := pointer(unsafe.SliceData(t.dst[p.first*w.rows+row:]))
-			same = min(same, tileCallPanels)
-			m[0].multiply(kernels[p.height], width, out, stride, p, same, n)
-		default:
-			same = 1
-			for j := range n {
-				at, count := row+j*tileRows, min(tileRows, lanes-j*tileRows)
-				m[j].multiply(kernels[p.height], width, pointer(&scratch.sums), 4*tileRows, p, 1, 1)
-				m[j].copySums(at, count, p)
+		whole := lanes / tileRows
+		if whole > 0 {
+			out := t.dst[p.first*w.rows+row:]
+			t.multiply(scratch, s, tiles, whole, p, same, pointer(unsafe.SliceData(out)), 4*w.rows)
+		}
+		if rest := lanes % tileRows; rest > 0 {
+			last := tiles.from(whole)
+			for _, p := range t.panels[i : i+same] {
+				t.multiply(scratch, s, last, 1, p, 1, pointer(&scratch.sums), 4*tileRows)
+				t.copySums(scratch, row+whole*tileRows, rest, p)
 			}
 		}
 		for _, p := range t.panels[i : i+same] {
@@ -120,28 +129,61 @@ func (t *matmulTask) group(thread int, s *segment, first, n, lanes int) {
 	}
 }
 
-// multiply runs a tile kernel over panels panels from p, and tiles tiles from m's.
-func (m *multiplier) multiply(kernel tileKernel, width int, dst pointer, stride int, p panel, panels, tiles int) {
-	t, c := m.task, &m.scratch.call
+// from returns the tiles from number i on.
+func (u unpackedTiles) from(i int) unpackedTiles {
+	u.quants = unsafe.Add(u.quants, i*u.tileQuants)
+	u.scales, u.mins = unsafe.Add(u.scales, i*u.tileScales), unsafe.Add(u.mins, i*u.tileScales)
+	return u
+}
+
+// unpackTiles unpacks n tiles into the thread's scratch memory.
+func (t *matmulTask) unpackTiles(scratch *scratch, s *segment, first, n int) unpackedTiles {
+	k, f, cols := t.backend.kernels, s.format, t.weight.cols
+	blocks := cols / quantElems
+	section := sectionOf(blocks)
+	u := unpackedTiles{
+		quants: pointer(unsafe.SliceData(s.tile(first))), tileQuants: s.tileBytes,
+		scales: scratch.tile.at(0), mins: scratch.tile.at(minsOffset), tileScales: tileScaleBytes(blocks),
+	}
+	unpack := k.unpackQuants[f]
+	if unpack != nil {
+		u.quants, u.tileQuants = scratch.tile.at(n*u.tileScales), cols*tileRows
+	}
+	for i := range n {
+		tile := s.tile(first + i)
+		for at := 0; at < blocks; at += section {
+			page := scratch.tile.at(i*u.tileScales + at/section*pageBytes)
+			to := unpacked{
+				scales: unsafe.Slice((*float32)(page), pageBytes/4),
+				mins:   unsafe.Slice((*float32)(unsafe.Add(page, minsOffset)), minsOffset/4),
+			}
+			f.unpackScales(k, &to, tile[blocks*f.quantBytes():], blocks, at, min(section, blocks-at))
+		}
+		if unpack != nil {
+			unpack(unsafe.Add(u.quants, i*u.tileQuants), pointer(unsafe.SliceData(tile)), blocks)
+		}
+	}
+	return u
+}
+
+// multiply sets the sums of tiles tiles against panels panels from p.
+func (t *matmulTask) multiply(scratch *scratch, s *segment, u unpackedTiles, tiles int, p panel, panels int, dst pointer, stride int) {
+	b, c := t.backend, &scratch.call
 	blocks := t.weight.cols / quantElems
-	per := blocks
-	if panels > 1 {
-		sections := (blocks + tileSection - 1) / tileSection
-		per = (blocks + sections - 1) / sections
+	kernel, width := &b.kernels.tiles.symmetric, quantElems
+	switch {
+	case formats[s.format].affine:
+		kernel = &b.kernels.tiles.affine
+	case formats[s.format].scales == scale6K:
+		kernel, width = &b.kernels.tiles.halfBlocks, quantElems/2
 	}
-	parts := quantElems / width
-	m.scratch.work.grow(tileWorkBytes)
+	scratch.work.grow(workBytes)
 	c.configure(p.height, width)
-	for at := 0; at < blocks; at += per {
-		c.dst, c.stride = dst, stride
-		c.panel = t.backend.int8Acts.at((p.first*blocks + at*p.height) * panelRowBytes)
-		c.panelBytes, c.panels, c.valid = p.height*blocks*panelRowBytes, panels, p.rows
-		c.quants, c.tileQuants = unsafe.Add(m.tile, at*quantTile), m.tileBytes
-		c.scales, c.tileScales = unsafe.Add(m.scales, at*parts*4*tileRows), 4*unpackedFloats(t.weight.cols)
-		c.mins = unsafe.Add(m.mins, at*4*tileRows)
-		c.tiles, c.blocks = tiles, min(per, blocks-at)
-		c.goesOn = min(at, 1)
-		c.work = m.scratch.work.at(0)
-		kernel(c)
-	}
+	c.unpackedTiles, c.tiles = u, tiles
+	c.dst, c.stride = dst, stride
+	c.panel = b.int8Acts.at(p.first * blocks * panelRowBytes)
+	c.panelBytes, c.panels, c.valid = p.height*blocks*panelRowBytes, panels, p.rows
+	c.blocks, c.section = blocks, sectionOf(blocks)
+	c.work = scratch.work.at(0)
+	kernel[p.height](c)
 }

@@ -40,21 +40,25 @@ func (f format) unpackQuants(dst, tile []byte, blocks int) {
 	}
 }
 
-// unpackScales sets u's scales and minimums from the scale area of a tile.
-func (f format) unpackScales(k *kernelSet, u *unpacked, area []byte, blocks int) {
+// unpackScales sets u's scales and minimums to those of count blocks from block
+// from on, given the scale area of a tile of blocks. Of K-quants both are
+// multiples of a super block.
+func (f format) unpackScales(k *kernelSet, u *unpacked, area []byte, blocks, from, count int) {
 	n, supers := blocks*tileRows, blocks/superBlocks*tileRows
+	at, super := from*tileRows, from/superBlocks*tileRows
+	scales, mins := u.scales[:count*tileRows], u.mins[:min(len(u.mins), count*tileRows)]
 	switch formats[f].scales {
 	case scaleHalf:
-		k.halves(u.scales[:n], area)
+		k.halves(scales, area[2*at:])
 	case scaleMin:
-		k.halves(u.scales[:n], area)
-		k.halves(u.mins[:n], area[2*n:])
+		k.halves(scales, area[2*at:])
+		k.halves(mins, area[2*(n+at):])
 	case scaleK:
-		bytes := area[4*supers:]
-		k.kScales(u.scales[:n], area, bytes, scaleBytes)
-		k.kScales(u.mins[:n], area[2*supers:], bytes[n:], minimumBytes)
+		bytes := area[4*supers+at:]
+		k.kScales(scales, area[2*super:], bytes, scaleBytes)
+		k.kScales(mins, area[2*(supers+super):], bytes[n:], minimumBytes)
 	case scale6K:
-		k.kScales(u.scales[:2*n], area, area[2*supers:], signedBytes)
+		k.kScales(u.scales[:2*count*tileRows], area[2*super:], area[2*supers+2*at:], signedBytes)
 	}
 }
 
