@@ -3,15 +3,18 @@ package sched
 import "time"
 
 // terms is the number of coefficients of the cost model.
-const terms = 4
+const terms = 5
 
 // costModel predicts the length of a step from its work:
 //
-//	time = a·tokens + b·prompt pairs + d·decode pairs + c
+//	time = a·prompt tokens + b·prompt pairs + r·decode rows + d·decode pairs + c
 //
 // where a pair is a token and a position that it looks at. A decode row reads its
 // whole context for one token, a prompt's tokens share that reading: on a CPU a
-// decode pair costs 2.5 times as much. It is learned from finished steps by
+// decode pair costs 2.5 times as much, and a row several times what a prompt's token
+// costs. With one coefficient for both, decode rows made prompt tokens look dear,
+// chunks shrank to a few tokens, and steps of a few tokens could not show otherwise.
+// It is learned from finished steps by
 // exponentially weighted least squares, so it follows the machine's speed. Until it
 // has seen enough steps it uses a prior that is slow rather than fast, which keeps
 // first chunks short.
@@ -27,7 +30,7 @@ type costModel struct {
 }
 
 // equations are normal equations of the coefficients, scaled to milliseconds,
-// hundreds of tokens and hundreds of thousands of pairs.
+// hundreds of tokens, tens of rows and hundreds of thousands of pairs.
 type equations struct {
 	m [terms][terms]float64
 	v [terms]float64
@@ -39,14 +42,15 @@ const decay = 0.97
 // Units of the equations: they keep the columns of like size.
 const (
 	tokenUnit = 1e2
+	rowUnit   = 1e1
 	pairUnit  = 1e5
 )
 
-// prior is 0.5 ms a token, 0.1 µs a pair and 1 ms a step.
-var prior = [terms]float64{0.5 * tokenUnit, 1e-4 * pairUnit, 1e-4 * pairUnit, 1}
+// prior is 0.5 ms a prompt token and a decode row, 0.1 µs a pair and 1 ms a step.
+var prior = [terms]float64{0.5 * tokenUnit, 1e-4 * pairUnit, 0.5 * rowUnit, 1e-4 * pairUnit, 1}
 
 // load is the work of a step.
-type load struct{ tokens, pairs, decodePairs float64 }
+type load struct{ tokens, pairs, decodeRows, decodePairs float64 }
 
 func newCostModel() costModel {
 	c := costModel{k: prior}
@@ -86,12 +90,12 @@ func (l *load) add(start, n int) {
 
 // decode counts one token that follows start tokens of context.
 func (l *load) decode(start int) {
-	l.tokens++
+	l.decodeRows++
 	l.decodePairs += float64(start) + 0.5
 }
 
 func (l *load) row() [terms]float64 {
-	return [terms]float64{l.tokens / tokenUnit, l.pairs / pairUnit, l.decodePairs / pairUnit, 1}
+	return [terms]float64{l.tokens / tokenUnit, l.pairs / pairUnit, l.decodeRows / rowUnit, l.decodePairs / pairUnit, 1}
 }
 
 func (c *costModel) predict(l load) time.Duration {
