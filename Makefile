@@ -68,6 +68,23 @@ fuzz: ## Run every fuzz target for FUZZTIME (60s).
 		done; \
 	done
 
+HOURS ?= 24
+SEED  ?= 1
+
+.PHONY: simulate
+simulate: ## Simulate HOURS (24) of mixed load on the scheduler under SEED (1).
+	go test ./actors/sched -count=1 -timeout 60m -run Day -v -hours $(HOURS) -seed $(SEED)
+
+.PHONY: planted
+planted: ## Plant scheduler bugs one by one; the simulations must find each within a minute.
+	go test ./actors/sched -count=1 -timeout 30m -run Planted -v -planted
+
+SOAK ?= 10m
+
+.PHONY: soak
+soak: model ## Mixed load at 80 and 150 % for SOAK (10m), with clients that vanish or read slowly.
+	go test ./cmd/waybill -count=1 -timeout 90m -run Soak -v -soak $(SOAK)
+
 .PHONY: sdk
 sdk: model build ## Run OpenAI's Python and npm SDKs, unmodified, against a real server.
 	SDK_CACHE=$(CACHE)/sdk httpapi/testdata/sdk/with-server.sh $(CURDIR)/bin/waybill $(MODEL)

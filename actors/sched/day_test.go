@@ -40,6 +40,7 @@ type day struct {
 	step    StepID
 	results []Result
 	begun   time.Duration
+	lane    time.Duration // when the device's last news arrives
 
 	next    SeqID
 	live    map[SeqID]*simulated // those with a place
@@ -117,6 +118,12 @@ func (d *day) fatal(f string, a ...any) {
 
 // hop is the time that a message takes.
 func (d *day) hop() time.Duration { return time.Duration(d.rng.ExpFloat64() * 30e3) }
+
+// post sends the device's news: they arrive in the order in which they were sent.
+func (d *day) post(do func()) {
+	d.lane = max(d.lane, d.now+d.hop())
+	d.after(d.lane-d.now, d.ofEpoch(do))
+}
 
 func newDay(t *testing.T, seed uint64, cfg Config) *day {
 	d := &day{t: t, cfg: cfg, seed: seed, rng: rand.New(rand.NewPCG(seed, 24)), live: map[SeqID]*simulated{}}
@@ -298,7 +305,7 @@ func (d *day) wake() {
 	}
 	bound, void := d.bind()
 	step := d.step
-	d.after(d.hop(), d.ofEpoch(func() { d.news(step, bound, void) }))
+	d.post(func() { d.news(step, bound, void) })
 }
 
 // bind takes what is on offer and begins the step.
@@ -371,7 +378,7 @@ func (d *day) finish() {
 		return
 	}
 	bound, void := d.bind()
-	d.after(d.hop(), d.ofEpoch(func() { d.done(p, step, res, elapsed, bound, void) }))
+	d.post(func() { d.done(p, step, res, elapsed, bound, void) })
 }
 
 // tokenOf returns the token at a position of a sequence.
