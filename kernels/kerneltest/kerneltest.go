@@ -72,11 +72,12 @@ type bench struct {
 	rng    *rand.Rand
 	under  kernels.Backend
 	oracle kernels.Backend
+	best   Yardstick // of a measurement
 }
 
 // start makes the backends; they are closed with the test.
 func (c Config) start(t testing.TB, seed uint64) *bench {
-	return &bench{t, c.epsilon(), rand.New(rand.NewPCG(seed, 1)), open(t, c.New), closed(t, cpu.NewOracle(c.Math))}
+	return &bench{t: t, u: c.epsilon(), rng: rand.New(rand.NewPCG(seed, 1)), under: open(t, c.New), oracle: closed(t, cpu.NewOracle(c.Math))}
 }
 
 // open makes a backend that is closed with the test.
