@@ -111,6 +111,17 @@ clients: model build ## Run guidellm and aiperf, unmodified, and compare their t
 bench-probe: model ## Inject 500 requests beside 4 streams; print how long they wait, by phase of the step.
 	go test -timeout 30m -count=1 -v -run TestANewcomerWaits ./cmd/waybill -full
 
+.PHONY: bench-cpu
+bench-cpu: ## Measure every CPU op: us, GB/s, GOP/s, share of what this machine's memory and cores can do.
+	go test -timeout 30m -run '^$$' -bench '^BenchmarkOps$$' -benchtime 100ms ./kernels/cpu
+
+.PHONY: bench-peer
+bench-peer: model build ## Compare with llama.cpp, built in .cache/peer, in PAIRS (7) interleaved pairs. PARTS and STREAMS choose.
+	cmd/bench/testdata/peer/build.sh $(CACHE)/peer
+	@mkdir -p .artifacts
+	go test -c -o .artifacts/model.test ./model
+	python3 cmd/bench/testdata/peer/run.py $(CACHE)/peer bin/waybill .artifacts/model.test $(MODEL)
+
 .PHONY: lint
 lint: ## Check format, vet and staticcheck.
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted:"; echo "$$out"; exit 1; fi

@@ -51,6 +51,10 @@ type kernelSet struct {
 	max        func(x []float32) float32
 	exp        func(x []float32, top float32, l *lanes)
 
+	// peak runs int8 products in registers alone and returns the number of
+	// multiplications and additions; nil where there is no such code.
+	peak func() int
+
 	// attention is indexed by the cache's element type.
 	attention [kernels.BF16 + 1]attentionKernels
 }

@@ -60,7 +60,7 @@ const (
 	// several panels, which are then read from the second-level cache once for all
 	// of them; longGroup if there is one, where the configuration of the tile
 	// registers counts, 200 cycles a call.
-	tileGroup = 2
+	tileGroup = 4
 	longGroup = 8
 	// callBlocks bounds the blocks of a call (tiles times panels) to some 40 us,
 	// since it cannot be preempted.
