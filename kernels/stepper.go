@@ -24,8 +24,9 @@ type StepTime struct {
 // goroutine that is locked to its thread.
 type Stepper interface {
 	Backend
-	// NewLogits returns a buffer for n logits, of float32.
-	NewLogits(n int) (Buffer, error)
+	// NewFloats returns a buffer of n elements of float32, for logits and the
+	// residual stream, where the backend's activations are narrower.
+	NewFloats(n int) (Buffer, error)
 	// Start queues a step. A batch of one token for each sequence, all of whose
 	// logits are wanted in order, may be replayed from a recording: forward is then
 	// called with a batch padded to a bucket, and not at every step.

@@ -37,43 +37,41 @@ func (m *Model) NewScratch(maxTokens, maxLogits int) (*Scratch, error) {
 	// The last layer's rows come from maxLogits rows of lastHidden on, so the
 	// buffers of its MLP must hold these as well.
 	rows := max(maxTokens, maxLogits)
+	floats := m.backend.NewBuffer
+	if b, ok := m.backend.(kernels.Stepper); ok {
+		floats = b.NewFloats // wider than its activations
+	}
 	for _, b := range []struct {
 		dst        *kernels.Buffer
+		make       func(n int) (kernels.Buffer, error)
 		rows, cols int
 	}{
-		{&s.hidden, rows, c.HiddenSize},
-		{&s.normed, rows, c.HiddenSize},
-		{&s.out, rows, c.HiddenSize},
-		{&s.qkv, rows, heads + 2*c.NumKVHeads*c.HeadDim},
-		{&s.heads, rows, heads},
-		{&s.gateUp, rows, 2 * c.IntermediateSize},
-		{&s.inner, rows, c.IntermediateSize},
-		{&s.lastHidden, maxLogits, c.HiddenSize},
-		{&s.lastHeads, maxLogits, heads},
+		{&s.hidden, floats, rows, c.HiddenSize},
+		{&s.normed, m.backend.NewBuffer, rows, c.HiddenSize},
+		{&s.out, m.backend.NewBuffer, rows, c.HiddenSize},
+		{&s.qkv, m.backend.NewBuffer, rows, heads + 2*c.NumKVHeads*c.HeadDim},
+		{&s.heads, m.backend.NewBuffer, rows, heads},
+		{&s.gateUp, m.backend.NewBuffer, rows, 2 * c.IntermediateSize},
+		{&s.inner, m.backend.NewBuffer, rows, c.IntermediateSize},
+		{&s.lastHidden, floats, maxLogits, c.HiddenSize},
+		{&s.lastHeads, m.backend.NewBuffer, maxLogits, heads},
+		{&s.logits, floats, maxLogits, c.VocabSize},
 	} {
 		var err error
-		if *b.dst, err = m.backend.NewBuffer(b.rows * b.cols); err != nil {
+		if *b.dst, err = b.make(b.rows * b.cols); err != nil {
 			return nil, fmt.Errorf("model: scratch of %d rows of %d: %w", b.rows, b.cols, err)
 		}
-	}
-	logits := m.backend.NewBuffer
-	if b, ok := m.backend.(kernels.Stepper); ok {
-		logits = b.NewLogits // wider than its activations
-	}
-	var err error
-	if s.logits, err = logits(maxLogits * c.VocabSize); err != nil {
-		return nil, fmt.Errorf("model: scratch of %d rows of %d logits: %w", maxLogits, c.VocabSize, err)
 	}
 	return s, nil
 }
 
 // ScratchBytes returns the device memory of such a scratch whose activations have
-// two bytes an element and whose logits four.
+// two bytes an element, and its residual stream and logits four.
 func (m *Model) ScratchBytes(maxTokens, maxLogits int) int64 {
 	c := &m.cfg
 	heads := c.NumHeads * c.HeadDim
 	row := 4*c.HiddenSize + 2*heads + 2*c.NumKVHeads*c.HeadDim + 3*c.IntermediateSize
-	return 2*int64(max(maxTokens, maxLogits))*int64(row) + int64(maxLogits)*int64(2*c.HiddenSize+2*heads+4*c.VocabSize)
+	return 2*int64(max(maxTokens, maxLogits))*int64(row) + int64(maxLogits)*int64(4*c.HiddenSize+2*heads+4*c.VocabSize)
 }
 
 // Forward runs the ops of one step, between the backend's Begin(b) and End, and

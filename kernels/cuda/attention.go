@@ -50,11 +50,17 @@ func (b *Backend) openAttn() (err error) {
 // Attention sets dst [N, numHeads*headDim] to causal attention of the q part of qkv
 // over the cache.
 func (b *Backend) Attention(dst, qkv kernels.Buffer, kv kernels.Cache, a kernels.QKV) {
-	b.flush()
 	batch, c := b.step(), kv.(*cache)
 	checkLayer(c, a)
+	r := &b.steps.turn
+	fuse := r.waiting && kernels.Buffer(r.qkv) == qkv && r.cache == c && r.a.Layer == a.Layer
+	if fuse {
+		r.waiting = false
+	}
+	b.flush()
 	n := len(batch.Tokens)
-	out, q := activations(dst, n*a.NumHeads*a.HeadDim, "dst"), activations(qkv, n*a.Cols(), "qkv")
+	q := b.input(qkv, n*a.Cols(), "qkv")
+	out := b.output(dst, n*a.NumHeads*a.HeadDim, "dst")
 	for i := range batch.Seqs {
 		s := &batch.Seqs[i]
 		if (s.Context+s.Len+c.spec.BlockSize-1)/c.spec.BlockSize > len(s.Blocks) {
@@ -67,20 +73,33 @@ func (b *Backend) Attention(dst, qkv kernels.Buffer, kv kernels.Cache, a kernels
 		}
 	}
 	t := &b.tables
-	fast := a.Window == 0 && (a.HeadDim == 64 || a.HeadDim == 128) && c.spec.BlockSize == t.blockSize
-	decode := fast && a.NumHeads/a.NumKVHeads <= maxGroup && c.spec.BlockSize%16 == 0 && t.decode <= maxGraphRows
-	switch {
+	switch fast, decode := b.fast(c, a), b.decodes(c, a); {
 	case n == 0:
 	case !fast || t.decode > 0 && !decode:
 		b.attendAny(out, q, c, a, n)
 	default:
 		if t.decode > 0 {
-			b.attendDecode(out, q, c, a)
+			b.attendDecode(out, q, c, a, fuse)
 		}
 		if t.seqs > t.decode {
 			b.attendPrefill(out, q, c, a)
 		}
 	}
+}
+
+// fast reports whether the faster kernels take a layer.
+func (b *Backend) fast(c *cache, a kernels.QKV) bool {
+	return a.Window == 0 && (a.HeadDim == 64 || a.HeadDim == 128) && c.spec.BlockSize == b.tables.blockSize
+}
+
+// decodes reports whether src/decode.cu takes a layer's rows of one new token.
+func (b *Backend) decodes(c *cache, a kernels.QKV) bool {
+	return b.fast(c, a) && a.NumHeads/a.NumKVHeads <= maxGroup && c.spec.BlockSize%16 == 0 && b.tables.decode <= maxGraphRows
+}
+
+// turns reports whether it also does the layer's RopeAndCache: all rows are its own.
+func (b *Backend) turns(c *cache, a kernels.QKV) bool {
+	return b.decodes(c, a) && b.tables.decode == b.tables.tokens
 }
 
 // attendAny runs the kernel that takes everything.
@@ -92,16 +111,18 @@ func (b *Backend) attendAny(out, q cu.DevicePtr, c *cache, a kernels.QKV, n int)
 	b.launch("attention", b.fn.attention, [3]int{(n*a.NumHeads + 3) / 4, 1, 1}, 128, 0, &b.args)
 }
 
-// attendDecode does the rows of one new token, which come first.
-func (b *Backend) attendDecode(out, q cu.DevicePtr, c *cache, a kernels.QKV) {
-	t := &b.tables
-	fn := b.fn.decode128
-	if a.HeadDim == 64 {
-		fn = b.fn.decode64
+// attendDecode does the rows of one new token, which come first; with turn also what
+// RopeAndCache left to do.
+func (b *Backend) attendDecode(out, q cu.DevicePtr, c *cache, a kernels.QKV, turn bool) {
+	t, fn := &b.tables, b.fn.decode[a.HeadDim]
+	if turn {
+		fn = b.fn.turnDecode[a.HeadDim]
 	}
-	b.args.Reset().Ptr(out).Ptr(q).Int(a.Cols()).Ptr(c.keys(a.Layer)).Ptr(c.values(a.Layer)).Ptr(t.at(t.pieceAt)).
-		Ptr(t.at(wordPieces)).Ptr(t.at(t.rowAt)).Ptr(t.at(t.blockAt)).Int(a.NumHeads).Int(a.NumKVHeads).
-		Int(c.spec.BlockSize).Float(a.Scale).Ptr(c.partOut).Ptr(c.partSum).Ptr(c.arrived)
+	qNorm, kNorm := norms(a)
+	b.args.Struct().Ptr(out).Ptr(q).Ptr(c.keys(a.Layer)).Ptr(c.values(a.Layer)).Ptr(t.at(t.pieceAt)).Ptr(t.at(wordPieces)).
+		Ptr(t.at(t.rowAt)).Ptr(t.at(t.blockAt)).Ptr(t.at(t.slotAt)).Int(a.NumHeads).Int(a.NumKVHeads).Int(c.spec.BlockSize).
+		Float(a.Scale).Ptr(c.partOut).Ptr(c.partSum).Ptr(c.arrived).Ptr(parameter(a.InvFreq, a.HeadDim/2, "InvFreq")).
+		Ptr(qNorm).Ptr(kNorm).Float(a.NormEps)
 	b.launch("decode_attention", fn, [3]int{3 * b.sms, 1, 1}, 128, 0, &b.args)
 }
 

@@ -35,9 +35,11 @@ type Backend struct {
 	stream cu.Stream
 	sms    int // multiprocessors
 	major  int // of the compute capability
-	fn     functions
-	lt     *driver.Lt
-	plans  map[driver.LtShape]*driver.LtPlan
+	// gemmMax is the largest number of rows that src/gemm.cu is used for.
+	gemmMax int
+	fn      functions
+	lt      *driver.Lt
+	plans   map[driver.LtShape]*driver.LtPlan
 
 	// mu guards what is added at load time from any goroutine.
 	mu      sync.Mutex
@@ -106,7 +108,7 @@ func (b *Backend) describe() error {
 	if b.sms, err = b.device.Attribute(cu.MultiprocessorCount); err != nil {
 		return fmt.Errorf("cuda: multiprocessors: %w", err)
 	}
-	b.major = major
+	b.major, b.gemmMax = major, gemmRows[len(gemmRows)-1]
 	b.name = fmt.Sprintf("cuda %s sm_%d%d", model, major, minor)
 	if major != 8 && (major != 9 || minor != 0) && major != 10 {
 		return fmt.Errorf("cuda: %w: %s has compute capability %d.%d, this binary has code for 8.x, 9.0 and 10.x", ErrNoGPU, model, major, minor)

@@ -98,7 +98,7 @@ func TestStepsPickTheLargestLogit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	logits, err := b.NewLogits(512 * vocab)
+	logits, err := b.NewFloats(512 * vocab)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestLogitsThatAreNotFiniteAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	x, _ := b.NewBuffer(8 * cols)
-	logits, err := b.NewLogits(8 * vocab)
+	logits, err := b.NewFloats(8 * vocab)
 	if err != nil {
 		t.Fatal(err)
 	}

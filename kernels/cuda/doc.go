@@ -4,7 +4,7 @@
 // # Numbers
 //
 // Weights, activations and the cache are bfloat16; sums, norms, angles and softmax
-// are float32, and so are logits and small parameters. A value is rounded once,
+// are float32, and so are the residual stream, logits and small parameters. A value is rounded once,
 // where it is stored.
 //
 // # A step
@@ -21,8 +21,16 @@
 //
 // # Products
 //
-// Up to 32 rows: src/stream.cu, which reads weights at the speed of memory. More:
+// Up to 64 rows: src/gemm.cu, which reads weights at the speed of memory. More:
 // cuBLASLt, opened when the program starts. What neither takes: src/matmul.cu.
+//
+// # Ops that wait
+//
+// MatMul and RopeAndCache may wait for the op that follows and become one kernel with
+// it: product and gated activation; product, residual sum and norm; rotation and
+// attention. What lies between the two is then never written, which no decoder
+// notices: the results of MatMul that go into SiLUMul or AddRMSNorm, and q and k
+// after the rotation, are undefined afterwards.
 //
 // # Attention
 //

@@ -15,6 +15,8 @@ var (
 	decodeImage string
 	//go:embed out/fill.fatbin
 	fillImage string
+	//go:embed out/gemm.fatbin
+	gemmImage string
 	//go:embed out/matmul.fatbin
 	matmulImage string
 	//go:embed out/rope.fatbin
@@ -23,8 +25,6 @@ var (
 	rowsImage string
 	//go:embed out/sample.fatbin
 	sampleImage string
-	//go:embed out/stream.fatbin
-	streamImage string
 	//go:embed out/libattn.so
 	attnImage []byte
 )

@@ -12,25 +12,38 @@ import (
 
 // functions are the kernels, by the names in their sources.
 type functions struct {
-	bind                            cu.Function
-	copyRows, rmsNorm, addRMSNorm   cu.Function
-	siluMul, ropeCache              cu.Function
-	attention                       cu.Function
-	decode64, decode128             cu.Function
-	matmul, matmulFloat             cu.Function
-	stream, streamFloat, streamGate [3]cu.Function // for 8, 16 and 32 rows
-	pick, done, fill                cu.Function
+	bind                    cu.Function
+	copyRows, copyRowsFloat cu.Function
+	rmsNorm, rmsNormFloat   cu.Function
+	addRMSNorm, scaleRows   cu.Function
+	siluMul, ropeCache      cu.Function
+	attention               cu.Function
+	decode, turnDecode      map[int]cu.Function // by head width
+	matmul, matmulFloat     cu.Function
+	gemm                    [gemmModes][4]cu.Function // by rows, see gemmRows
+	pick, done, fill        cu.Function
 }
 
-// streamRows are the row counts that the kernels of src/stream.cu are made for.
-var streamRows = [3]int{8, 16, 32}
+// The modes of src/gemm.cu.
+const (
+	gemmPlain = iota
+	gemmFloat
+	gemmGated
+	gemmResidual
+	gemmModes
+)
 
-// streamShared is the dynamic shared memory of src/stream.cu: 8 stages of two
-// 16-byte pieces for 256 threads.
-const streamShared = 8 * 2 * 16 * 256
+// gemmRows are the row counts that the kernels of src/gemm.cu are made for, and
+// gemmShared the dynamic shared memory that each takes: a ring of stages of 8 KiB of
+// weights and 128 bytes a row.
+var (
+	gemmRows   = [4]int{8, 16, 32, 64}
+	gemmShared = [4]int{8 * (8192 + 8*128), 7 * (8192 + 16*128), 6 * (8192 + 32*128), 4 * (8192 + 64*128)}
+)
 
 // load reads all modules. Unknown names are errors of the build.
 func (f *functions) load() error {
+	var decode64, decode128, turn64, turn128 cu.Function
 	type want struct {
 		fn   *cu.Function
 		name string
@@ -40,15 +53,15 @@ func (f *functions) load() error {
 		want        []want
 	}{
 		{"bind", bindImage, []want{{&f.bind, "bind"}}},
-		{"rows", rowsImage, []want{{&f.copyRows, "copy_rows"}, {&f.rmsNorm, "rms_norm"}, {&f.addRMSNorm, "add_rms_norm"}, {&f.siluMul, "silu_mul"}}},
+		{"rows", rowsImage, []want{
+			{&f.copyRows, "copy_rows"}, {&f.copyRowsFloat, "copy_rows_float"}, {&f.rmsNorm, "rms_norm"}, {&f.rmsNormFloat, "rms_norm_float"},
+			{&f.addRMSNorm, "add_rms_norm"}, {&f.scaleRows, "scale_rows"}, {&f.siluMul, "silu_mul"}}},
 		{"rope", ropeImage, []want{{&f.ropeCache, "rope_cache"}}},
 		{"attention", attentionImage, []want{{&f.attention, "attention"}}},
-		{"decode", decodeImage, []want{{&f.decode64, "decode_attention_64"}, {&f.decode128, "decode_attention_128"}}},
+		{"decode", decodeImage, []want{
+			{&decode64, "decode_attention_64"}, {&decode128, "decode_attention_128"},
+			{&turn64, "decode_turn_attention_64"}, {&turn128, "decode_turn_attention_128"}}},
 		{"matmul", matmulImage, []want{{&f.matmul, "matmul_bf16"}, {&f.matmulFloat, "matmul_f32"}}},
-		{"stream", streamImage, []want{
-			{&f.stream[0], "stream_8"}, {&f.stream[1], "stream_16"}, {&f.stream[2], "stream_32"},
-			{&f.streamFloat[0], "stream_8_f32"}, {&f.streamFloat[1], "stream_16_f32"}, {&f.streamFloat[2], "stream_32_f32"},
-			{&f.streamGate[0], "stream_8_gated"}, {&f.streamGate[1], "stream_16_gated"}, {&f.streamGate[2], "stream_32_gated"}}},
 		{"sample", sampleImage, []want{{&f.pick, "pick"}, {&f.done, "done"}}},
 		{"fill", fillImage, []want{{&f.fill, "fill"}}},
 	} {
@@ -62,10 +75,26 @@ func (f *functions) load() error {
 			}
 		}
 	}
-	for _, set := range [][3]cu.Function{f.stream, f.streamFloat, f.streamGate} {
-		for _, fn := range set {
-			if err := driver.AllowShared(fn, streamShared); err != nil {
-				return fmt.Errorf("module stream: %w", err)
+	f.decode = map[int]cu.Function{64: decode64, 128: decode128}
+	f.turnDecode = map[int]cu.Function{64: turn64, 128: turn128}
+	return f.loadGemm()
+}
+
+// loadGemm reads the kernels of src/gemm.cu, which need more shared memory than a
+// kernel gets by itself.
+func (f *functions) loadGemm() error {
+	module, err := cu.LoadData(gemmImage)
+	if err != nil {
+		return fmt.Errorf("module gemm: %w", err)
+	}
+	for mode, name := range [gemmModes]string{"gemm_plain", "gemm_float", "gemm_gated", "gemm_residual"} {
+		for i, rows := range gemmRows {
+			fn := &f.gemm[mode][i]
+			if *fn, err = module.Function(fmt.Sprintf("%s_%d", name, rows)); err != nil {
+				return fmt.Errorf("module gemm: %s_%d: %w", name, rows, err)
+			}
+			if err := driver.AllowShared(*fn, gemmShared[i]); err != nil {
+				return fmt.Errorf("module gemm: %s_%d: %w", name, rows, err)
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // product is a MatMul that was asked for. It waits for the next op, with which it
 // may be done in one kernel.
 type product struct {
-	dst, x  kernels.Buffer
-	y, in   cu.DevicePtr
+	dst, x  *buffer
+	y       cu.DevicePtr
 	w       *weight
 	bias    *buffer
 	rows    int
@@ -21,11 +21,15 @@ type product struct {
 	waiting bool
 }
 
-// flush queues the product that waits.
+// flush queues what waits.
 func (b *Backend) flush() {
-	if b.steps.pending.waiting {
-		b.steps.pending.waiting = false
-		b.multiply(&b.steps.pending)
+	if p := &b.steps.product; p.waiting {
+		p.waiting = false
+		b.multiply(p)
+	}
+	if t := &b.steps.turn; t.waiting {
+		t.waiting = false
+		b.queueTurn(t)
 	}
 }
 
@@ -36,14 +40,16 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	if rows < 0 {
 		panic(bug("%d rows", rows))
 	}
-	p := product{dst: dst, x: x, w: m, rows: rows, in: activations(x, rows*m.cols, "x")}
+	activations(x, rows*m.cols, "x")
 	d, ok := dst.(*buffer)
 	if !ok || d.n < rows*m.rows {
 		panic(bug("dst: want %d elements, got %T of %d", rows*m.rows, dst, dst.Len()))
 	}
+	p := product{dst: d, x: x.(*buffer), w: m, rows: rows}
 	if p.y = d.bf16; p.y == 0 {
 		p.y, p.float = d.float, true
 	}
+	d.wide, d.sums = p.float, 0
 	if bias != nil {
 		parameter(bias, m.rows, "bias")
 		p.bias = bias.(*buffer)
@@ -51,65 +57,122 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	if rows == 0 {
 		return
 	}
-	if p.bias == nil && !p.float && streams(rows, m) && m.rows%32 == 0 {
+	if p.bias == nil && !p.float && b.fits(&p) {
 		p.waiting = true
-		b.steps.pending = p
+		b.steps.product = p
 		return
 	}
 	b.multiply(&p)
 }
 
-// fuseGate does the waiting product and the gated activation of its result at once.
-func (b *Backend) fuseGate(dst, gateUp kernels.Buffer, rows, inner int) bool {
-	p := &b.steps.pending
-	if !p.waiting || p.dst != gateUp || p.rows != rows || p.w.rows != 2*inner {
-		return false
-	}
-	p.waiting = false
-	b.args.Reset().Ptr(activations(dst, rows*inner, "dst")).Ptr(p.in).Ptr(p.w.data).Ptr(0).Int(rows).Int(p.w.rows).Int(p.w.cols)
-	b.launch("stream gated", b.fn.streamGate[streamIndex(rows)], [3]int{inner / 8, 1, 1}, 256, streamShared, &b.args)
-	return true
-}
-
-// streams reports whether src/stream.cu takes a product.
-func streams(rows int, w *weight) bool {
-	return rows <= streamRows[len(streamRows)-1] && w.rows%16 == 0 && w.cols%32 == 0
-}
-
-func streamIndex(rows int) int {
-	i := 0
-	for streamRows[i] < rows {
-		i++
-	}
-	return i
+// fits reports whether src/gemm.cu takes a product.
+func (b *Backend) fits(p *product) bool {
+	return p.rows <= b.gemmMax && p.w.rows%64 == 0 && p.w.cols%64 == 0
 }
 
 // multiply queues a product.
 func (b *Backend) multiply(p *product) {
+	if p.float {
+		b.steps.vocab = p.w.rows
+	}
+	if b.fits(p) {
+		mode := gemmPlain
+		if p.float {
+			mode = gemmFloat
+		}
+		b.gemm(mode, p, p.y, follow{})
+		return
+	}
+	b.settle(p.x)
+	if p.w.rows%8 == 0 && p.w.cols%8 == 0 && !(p.float && p.bias != nil) {
+		b.multiplyLt(p)
+		return
+	}
 	var bias cu.DevicePtr
 	if p.bias != nil {
 		bias = p.bias.float
 	}
+	fn := b.fn.matmul
 	if p.float {
-		b.steps.vocab = p.w.rows
+		fn = b.fn.matmulFloat
 	}
-	b.args.Reset().Ptr(p.y).Ptr(p.in).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols)
-	switch {
-	case streams(p.rows, p.w):
-		fn := b.fn.stream
-		if p.float {
-			fn = b.fn.streamFloat
-		}
-		b.launch("stream", fn[streamIndex(p.rows)], [3]int{p.w.rows / 16, 1, 1}, 256, streamShared, &b.args)
-	case p.w.rows%8 == 0 && p.w.cols%8 == 0:
-		b.multiplyLt(p)
-	default:
-		fn := b.fn.matmul
-		if p.float {
-			fn = b.fn.matmulFloat
-		}
-		b.launch("matmul", fn, [3]int{(p.rows*p.w.rows + 7) / 8, 1, 1}, 256, 0, &b.args)
+	b.args.Reset().Ptr(p.y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols)
+	b.launch("matmul", fn, [3]int{(p.rows*p.w.rows + 7) / 8, 1, 1}, 256, 0, &b.args)
+}
+
+// follow is the residual sum and the norm that src/gemm.cu does behind a product.
+type follow struct{ residual, norm, sums, zero cu.DevicePtr }
+
+// gemm queues a product of src/gemm.cu.
+func (b *Backend) gemm(mode int, p *product, y cu.DevicePtr, f follow) {
+	if b.err != nil {
+		return
 	}
+	i := 0
+	for gemmRows[i] < p.rows {
+		i++
+	}
+	tiles, k := p.w.rows/64, p.w.cols
+	most := 8
+	if mode == gemmGated {
+		most = 4 // a block finishes whole pairs of 8 gates and 8 ups
+	}
+	if b.major < 9 {
+		most = 1 // no clusters
+	}
+	// Enough blocks for nearly two on each multiprocessor, none with less than 256 of k.
+	splits := 1
+	for splits < most && tiles*splits*10 < b.sms*18 && k/64%(2*splits) == 0 && k/(2*splits) >= 256 {
+		splits *= 2
+	}
+	var bias cu.DevicePtr
+	if p.bias != nil {
+		bias = p.bias.float
+	}
+	b.args.Struct().Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(k).
+		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps)
+	s := driver.Shape{Grid: [3]int{tiles, splits, 1}, Block: 128, Shared: gemmShared[i], Cluster: splits, Dependent: b.major >= 9}
+	b.fail("gemm", s.Launch(b.fn.gemm[mode][i], b.stream, &b.args))
+}
+
+// fuseGate does the waiting product and the gated activation of its result at once.
+func (b *Backend) fuseGate(dst, gateUp kernels.Buffer, rows, inner int) bool {
+	p := &b.steps.product
+	if !p.waiting || kernels.Buffer(p.dst) != gateUp || p.rows != rows || p.w.rows != 2*inner {
+		return false
+	}
+	p.waiting = false
+	b.gemm(gemmGated, p, b.output(dst, rows*inner, "dst"), follow{})
+	return true
+}
+
+// fuseResidual does the waiting product, the sum of its result with the residual and
+// the norm of that at once. The norm's factor of each row is left to whoever reads
+// dst.
+func (b *Backend) fuseResidual(dst, residual, x, w kernels.Buffer, rows, cols int, eps float32) bool {
+	p, s := &b.steps.product, &b.steps
+	if !p.waiting || kernels.Buffer(p.dst) != x || p.rows != rows || p.w.rows != cols {
+		return false
+	}
+	p.waiting = false
+	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*gemmRows[3]) }
+	f := follow{residual: wide(residual, rows*cols, "residual"), norm: parameter(w, cols, "w"), sums: slot(s.norms), zero: slot(s.norms + 1)}
+	s.norms++
+	y := b.output(dst, rows*cols, "dst")
+	b.gemm(gemmResidual, p, y, f)
+	d := dst.(*buffer)
+	d.sums, d.eps, d.sumRows, d.sumCols = f.sums, eps, rows, cols
+	return true
+}
+
+// settle applies the factors that a norm left to its reader.
+func (b *Backend) settle(d *buffer) {
+	if d.sums == 0 {
+		return
+	}
+	b.args.Reset().Ptr(d.bf16).Ptr(d.sums).Int(d.sumCols).Float(d.eps)
+	b.launch("scale_rows", b.fn.scaleRows, [3]int{d.sumRows, 1, 1}, 256, 0, &b.args)
+	d.sums = 0
 }
 
 // multiplyLt queues a product of cuBLASLt. Algorithms are chosen once for each
@@ -118,10 +181,7 @@ func (b *Backend) multiplyLt(p *product) {
 	if b.err != nil {
 		return
 	}
-	s := driver.LtShape{M: ltRows(p.rows), N: p.w.rows, K: p.w.cols, Float: p.float, Bias: p.bias != nil && !p.float}
-	if p.bias != nil && p.float {
-		panic(bug("a product of float32 with a bias"))
-	}
+	s := driver.LtShape{M: ltRows(p.rows), N: p.w.rows, K: p.w.cols, Float: p.float, Bias: p.bias != nil}
 	plan, ok := b.plans[s]
 	if !ok {
 		var err error
@@ -131,7 +191,7 @@ func (b *Backend) multiplyLt(p *product) {
 		}
 		b.plans[s] = plan
 	}
-	io := driver.LtIO{X: p.in, W: p.w.data, Y: p.y, Workspace: b.workspace}
+	io := driver.LtIO{X: p.x.bf16, W: p.w.data, Y: p.y, Workspace: b.workspace}
 	if s.Bias {
 		io.Bias = p.bias.bf16
 	}

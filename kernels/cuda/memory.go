@@ -45,6 +45,13 @@ type buffer struct {
 	n int
 	// bf16 and float are 0 if there is no such copy.
 	bf16, float cu.DevicePtr
+	// wide says that the float32 copy is the newer one.
+	wide bool
+	// sums, if not 0, holds the sum of squares of each of sumRows rows: the rows are
+	// still to be divided by their root mean square (see src/gemm.cu).
+	sums             cu.DevicePtr
+	sumRows, sumCols int
+	eps              float32
 }
 
 // Len returns the capacity in elements.
@@ -53,8 +60,8 @@ func (b *buffer) Len() int { return b.n }
 // NewBuffer returns memory for n activations. Its contents are undefined.
 func (b *Backend) NewBuffer(n int) (kernels.Buffer, error) { return b.newBuffer(n, true, false) }
 
-// NewLogits returns memory for n logits.
-func (b *Backend) NewLogits(n int) (kernels.Buffer, error) { return b.newBuffer(n, false, true) }
+// NewFloats returns memory for n elements of float32: logits, the residual stream.
+func (b *Backend) NewFloats(n int) (kernels.Buffer, error) { return b.newBuffer(n, false, true) }
 
 func (b *Backend) newBuffer(n int, narrow, wide bool) (*buffer, error) {
 	if n < 1 || n > 1<<40 {
@@ -123,11 +130,12 @@ func (b *Backend) Read(dst []float32, src kernels.Buffer) {
 		return
 	}
 	defer leave()
+	b.settle(buf)
 	if err := b.stream.Synchronize(); err != nil {
 		b.fail("read", err)
 		return
 	}
-	if buf.bf16 == 0 {
+	if buf.bf16 == 0 || buf.wide {
 		b.fail("read", cu.MemcpyDtoH(unsafe.Pointer(&dst[0]), buf.float, int64(len(dst))*4))
 		return
 	}
@@ -144,6 +152,28 @@ func (b *Backend) Read(dst []float32, src kernels.Buffer) {
 	}
 }
 
+// input returns the address of n activations that an op reads.
+func (b *Backend) input(buf kernels.Buffer, n int, what string) cu.DevicePtr {
+	p := activations(buf, n, what)
+	b.settle(buf.(*buffer))
+	return p
+}
+
+// output returns the address of n activations that an op writes.
+func (b *Backend) output(buf kernels.Buffer, n int, what string) cu.DevicePtr {
+	p := activations(buf, n, what)
+	d := buf.(*buffer)
+	d.wide, d.sums = false, 0
+	return p
+}
+
+// wide returns the address of n float32 elements that an op changes.
+func wide(buf kernels.Buffer, n int, what string) cu.DevicePtr {
+	p := parameter(buf, n, what)
+	buf.(*buffer).wide = true
+	return p
+}
+
 // activations returns the address of n bf16 elements of a buffer.
 func activations(buf kernels.Buffer, n int, what string) cu.DevicePtr {
 	d, ok := buf.(*buffer)
@@ -157,7 +187,7 @@ func activations(buf kernels.Buffer, n int, what string) cu.DevicePtr {
 func parameter(buf kernels.Buffer, n int, what string) cu.DevicePtr {
 	d, ok := buf.(*buffer)
 	if !ok || d.float == 0 || d.n < n {
-		panic(bug("%s: want %d uploaded values, got %T of %d", what, n, buf, buf.Len()))
+		panic(bug("%s: want %d values of float32, got %T of %d", what, n, buf, buf.Len()))
 	}
 	return d.float
 }

@@ -16,7 +16,13 @@ func (b *Backend) Embed(dst kernels.Buffer, w kernels.Weight) {
 			panic(bug("token %d of a vocabulary of %d", id, m.rows))
 		}
 	}
-	b.copyRows("embed", activations(dst, len(batch.Tokens)*m.cols, "dst"), m.data, b.tables.tokenAt, len(batch.Tokens), m.cols)
+	b.flush()
+	n := len(batch.Tokens)
+	if d, ok := dst.(*buffer); ok && d.bf16 == 0 {
+		b.copyRows("embed", b.fn.copyRowsFloat, wide(dst, n*m.cols, "dst"), m.data, b.tables.tokenAt, n, m.cols)
+		return
+	}
+	b.copyRows("embed", b.fn.copyRows, b.output(dst, n*m.cols, "dst"), m.data, b.tables.tokenAt, n, m.cols)
 }
 
 // Gather sets dst [M, cols] to the rows of x named by Batch.Logits.
@@ -27,18 +33,23 @@ func (b *Backend) Gather(dst, x kernels.Buffer, cols int) {
 			panic(bug("logits of token %d of %d", i, len(batch.Tokens)))
 		}
 	}
-	b.copyRows("gather", activations(dst, len(batch.Logits)*cols, "dst"), activations(x, len(batch.Tokens)*cols, "x"),
-		b.tables.logitAt, len(batch.Logits), cols)
+	b.flush()
+	m, n := len(batch.Logits), len(batch.Tokens)
+	if d, ok := dst.(*buffer); ok && d.bf16 == 0 {
+		// Twice as many halves.
+		b.copyRows("gather", b.fn.copyRows, wide(dst, m*cols, "dst"), wide(x, n*cols, "x"), b.tables.logitAt, m, 2*cols)
+		return
+	}
+	b.copyRows("gather", b.fn.copyRows, b.output(dst, m*cols, "dst"), b.input(x, n*cols, "x"), b.tables.logitAt, m, cols)
 }
 
 // copyRows copies the rows that a table names.
-func (b *Backend) copyRows(what string, dst, src cu.DevicePtr, table, rows, cols int) {
-	b.flush()
+func (b *Backend) copyRows(what string, fn cu.Function, dst, src cu.DevicePtr, table, rows, cols int) {
 	if rows == 0 {
 		return
 	}
 	b.args.Reset().Ptr(dst).Ptr(src).Ptr(b.tables.at(table)).Int(cols)
-	b.launch(what, b.fn.copyRows, [3]int{rows, 1, 1}, 256, 0, &b.args)
+	b.launch(what, fn, [3]int{rows, 1, 1}, 256, 0, &b.args)
 }
 
 // RMSNorm sets dst to the norm of each row of x.
@@ -48,19 +59,29 @@ func (b *Backend) RMSNorm(dst, x, w kernels.Buffer, rows, cols int, eps float32)
 		return
 	}
 	checkRows(rows, cols)
-	b.args.Reset().Ptr(activations(dst, rows*cols, "dst")).Ptr(activations(x, rows*cols, "x")).Ptr(parameter(w, cols, "w")).Int(cols).Float(eps)
-	b.launch("rms_norm", b.fn.rmsNorm, [3]int{rows, 1, 1}, normThreads(cols), 0, &b.args)
+	fn, from := b.fn.rmsNorm, cu.DevicePtr(0)
+	if d, ok := x.(*buffer); ok && (d.bf16 == 0 || d.wide) {
+		fn, from = b.fn.rmsNormFloat, wide(x, rows*cols, "x")
+	} else {
+		from = b.input(x, rows*cols, "x")
+	}
+	b.args.Reset().Ptr(b.output(dst, rows*cols, "dst")).Ptr(from).Ptr(parameter(w, cols, "w")).Int(cols).Float(eps)
+	b.launch("rms_norm", fn, [3]int{rows, 1, 1}, normThreads(cols), 0, &b.args)
 }
 
-// AddRMSNorm adds x to residual, then sets dst to the norm of the rounded sum.
+// AddRMSNorm adds x to residual, which is float32, then sets dst to its norm. If x is
+// what the last MatMul was to make, all becomes one kernel and x is never written.
 func (b *Backend) AddRMSNorm(dst, residual, x, w kernels.Buffer, rows, cols int, eps float32) {
+	if b.fuseResidual(dst, residual, x, w, rows, cols, eps) {
+		return
+	}
 	b.flush()
 	if rows == 0 {
 		return
 	}
 	checkRows(rows, cols)
-	b.args.Reset().Ptr(activations(dst, rows*cols, "dst")).Ptr(activations(residual, rows*cols, "residual")).
-		Ptr(activations(x, rows*cols, "x")).Ptr(parameter(w, cols, "w")).Int(cols).Float(eps)
+	in := b.input(x, rows*cols, "x")
+	b.args.Reset().Ptr(b.output(dst, rows*cols, "dst")).Ptr(wide(residual, rows*cols, "residual")).Ptr(in).Ptr(parameter(w, cols, "w")).Int(cols).Float(eps)
 	b.launch("add_rms_norm", b.fn.addRMSNorm, [3]int{rows, 1, 1}, normThreads(cols), 0, &b.args)
 }
 
@@ -84,7 +105,8 @@ func (b *Backend) SiLUMul(dst, gateUp kernels.Buffer, rows, inner int) {
 		return
 	}
 	checkRows(rows, inner)
-	b.args.Reset().Ptr(activations(dst, rows*inner, "dst")).Ptr(activations(gateUp, rows*2*inner, "gateUp")).Int(rows).Int(inner)
+	in := b.input(gateUp, rows*2*inner, "gateUp")
+	b.args.Reset().Ptr(b.output(dst, rows*inner, "dst")).Ptr(in).Int(rows).Int(inner)
 	per := 256
 	if inner%8 == 0 {
 		per *= 8
@@ -107,18 +129,42 @@ func (b *Backend) RopeAndCache(qkv kernels.Buffer, kv kernels.Cache, a kernels.Q
 	if n == 0 {
 		return
 	}
-	var qNorm, kNorm cu.DevicePtr
+	b.input(qkv, n*a.Cols(), "qkv")
+	b.steps.turn = turn{qkv: qkv.(*buffer), cache: c, a: a, rows: n, waiting: true}
+	if !b.turns(c, a) {
+		b.flush()
+	}
+}
+
+// turn is a RopeAndCache that was asked for. It waits for Attention, with which it
+// may be done in one kernel; then the rotated values go nowhere but to the cache.
+type turn struct {
+	qkv     *buffer
+	cache   *cache
+	a       kernels.QKV
+	rows    int
+	waiting bool
+}
+
+// norms returns the norms' weights, 0 where there are none.
+func norms(a kernels.QKV) (q, k cu.DevicePtr) {
 	if a.QNorm != nil {
-		qNorm = parameter(a.QNorm, a.HeadDim, "QNorm")
+		q = parameter(a.QNorm, a.HeadDim, "QNorm")
 	}
 	if a.KNorm != nil {
-		kNorm = parameter(a.KNorm, a.HeadDim, "KNorm")
+		k = parameter(a.KNorm, a.HeadDim, "KNorm")
 	}
-	t := &b.tables
-	b.args.Reset().Ptr(activations(qkv, n*a.Cols(), "qkv")).Ptr(c.keys(a.Layer)).Ptr(c.values(a.Layer)).
+	return q, k
+}
+
+// queueTurn queues RopeAndCache as a kernel of its own.
+func (b *Backend) queueTurn(r *turn) {
+	t, a := &b.tables, &r.a
+	qNorm, kNorm := norms(r.a)
+	b.args.Reset().Ptr(r.qkv.bf16).Ptr(r.cache.keys(a.Layer)).Ptr(r.cache.values(a.Layer)).
 		Ptr(t.at(t.positionAt)).Ptr(t.at(t.slotAt)).Ptr(parameter(a.InvFreq, a.HeadDim/2, "InvFreq")).
 		Ptr(qNorm).Ptr(kNorm).Int(a.NumHeads).Int(a.NumKVHeads).Int(a.HeadDim).Float(a.NormEps)
-	b.launch("rope_cache", b.fn.ropeCache, [3]int{n, (a.NumHeads + 2*a.NumKVHeads + 7) / 8, 1}, 256, 0, &b.args)
+	b.launch("rope_cache", b.fn.ropeCache, [3]int{r.rows, (a.NumHeads + 2*a.NumKVHeads + 7) / 8, 1}, 256, 0, &b.args)
 }
 
 // checkLayer verifies that a is a layer of c.

@@ -34,6 +34,9 @@ const (
 	reportBytes = reportPicks + 8*maxPicked
 )
 
+// sumSlots is how many norms' sums are kept: one is written, one read, one cleared.
+const sumSlots = 3
+
 // queryAfter is the interval at which Finish asks the driver whether the step died.
 const queryAfter = 5 * time.Millisecond
 
@@ -44,10 +47,16 @@ type steps struct {
 	number                      int32
 	logits                      *buffer
 	rows, vocab                 int
-	pending                     product // waits for the op after it
-	graphs                      map[int]*driver.Graph
-	warm                        map[int]bool
-	padded                      kernels.Batch
+	// product and turn wait for the op after them.
+	product product
+	turn    turn
+	// sums holds sums of squares of rows, in turns for one norm after another; norms
+	// counts those of the running step.
+	sums   cu.DevicePtr
+	norms  int
+	graphs map[int]*driver.Graph
+	warm   map[int]bool
+	padded kernels.Batch
 }
 
 // openSteps makes the memory.
@@ -57,6 +66,9 @@ func (b *Backend) openSteps() (err error) {
 		return err
 	}
 	clear(unsafe.Slice((*byte)(s.report), reportBytes))
+	if s.sums, err = b.alloc(int64(sumSlots * gemmRows[3] * 8)); err != nil {
+		return err
+	}
 	zeroed := int64(12*maxPicked + 64)
 	p, err := b.alloc(zeroed)
 	if err != nil {

@@ -17,12 +17,11 @@ const (
 	tableBytes = 16 << 20
 	// maxSplits is how many pieces contexts are cut into, besides one for each row.
 	// More make merging them cost more than their balance gains.
-	maxSplits = 256
+	maxSplits = 248
 	// pieceStep is the granularity of pieces in tokens: 4 warps, 16 each.
 	pieceStep = 64
-	// unitsPerSM is how many blocks of src/decode.cu a multiprocessor should get, in
-	// two rounds of three.
-	unitsPerSM = 6
+	// unitsPerSM is how many blocks of src/decode.cu a multiprocessor holds at once.
+	unitsPerSM = 3
 )
 
 // Words of the tables' head.
@@ -153,7 +152,7 @@ func (t *tables) cut(batch *kernels.Batch) {
 		length := batch.Seqs[i].Context + 1
 		parts := (length + chunk - 1) / chunk
 		row := h[t.rowAt+4*i : t.rowAt+4*i+4]
-		row[0], row[1], row[2], row[3] = h[t.tableAt+i], int32(parts), int32(t.parts), 0
+		row[0], row[1], row[2], row[3] = h[t.tableAt+i], int32(parts), int32(t.parts), int32(length-1)
 		for p := range parts {
 			piece := h[t.pieceAt+4*t.pieces : t.pieceAt+4*t.pieces+4]
 			piece[0], piece[1], piece[2], piece[3] = int32(i), int32(p*chunk), int32(min(length, (p+1)*chunk)), -1
@@ -186,7 +185,9 @@ func (t *tables) at(word int) cu.DevicePtr { return t.device + cu.DevicePtr(4*wo
 // queueTables copies the tables to the device, as the step's first kernel.
 func (b *Backend) queueTables() {
 	t := &b.tables
-	b.args.Reset().Ptr(t.device).Ptr(cu.DevicePtr(uintptr(unsafe.Pointer(&t.host[0])))).Ptr(b.steps.started).Int(len(t.host))
+	b.args.Reset().Ptr(t.device).Ptr(cu.DevicePtr(uintptr(unsafe.Pointer(&t.host[0])))).Ptr(b.steps.started).Int(len(t.host)).
+		Ptr(b.steps.sums).Int(sumSlots * gemmRows[3])
+	b.steps.norms = 0
 	first := driver.Shape{Grid: [3]int{8, 1, 1}, Block: 256}
 	b.fail("bind", first.Launch(b.fn.bind, b.stream, &b.args))
 }

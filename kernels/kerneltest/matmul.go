@@ -66,6 +66,7 @@ func (c Config) matMul(t *testing.T) {
 		}
 	})
 	t.Run("gated", c.gated)
+	t.Run("residual", c.residual)
 	t.Run("fused parts", func(t *testing.T) {
 		b := c.start(t, 99)
 		q := randomTensor(b.rng, "q", kernels.Q4_1, 20, 256)
@@ -88,7 +89,7 @@ func (c Config) matMul(t *testing.T) {
 // the ten roundings and the store of SiLUMul itself.
 func (c Config) gated(t *testing.T) {
 	b := c.start(t, 97)
-	const cols, inner = 96, 48
+	const cols, inner = 128, 96
 	h := randomTensor(b.rng, "gate and up", kernels.BF16, 2*inner, cols)
 	under, oracle := b.pack(h)
 	mags := magnitudes(h)
@@ -117,6 +118,73 @@ func (c Config) gated(t *testing.T) {
 			g, u := float64(parts[r*2*inner+n]), float64(parts[r*2*inner+inner+n])
 			silu := g / (1 + math.Exp(-g))
 			return 1.1*e*math.Abs(u) + math.Abs(silu)*e + 1.1*e*e + (10*b.u+b.storage)*math.Abs(float64(want[i]))
+		})
+	}
+}
+
+// residual checks a product that is added to the residual stream, normalised and
+// multiplied again, twice, as a decoder does it and a backend may fuse it.
+//
+// The sum r is off by at most e, the bound of the product plus a store. The norm
+// divides by the root mean square, whose relative error is at most that of the
+// largest r and so within e over the root mean square q itself: an element of the
+// norm is off by |w|*e/q*(1 + |r|/q), the roundings of the norm and two stores. The
+// last product adds its own bound.
+func (c Config) residual(t *testing.T) {
+	b := c.start(t, 96)
+	const inner, hidden, out = 128, 192, 64
+	first, second := randomTensor(b.rng, "down", kernels.BF16, hidden, inner), randomTensor(b.rng, "next", kernels.BF16, out, hidden)
+	u1, o1 := b.pack(first)
+	u2, o2 := b.pack(second)
+	mags1, mags2 := magnitudes(first), magnitudes(second)
+	for _, rows := range []int{1, 8, 13, 33, 64, 70} {
+		x, start, w := b.normal(rows*inner), b.normal(rows*hidden), b.normal(hidden)
+		run := func(k kernels.Backend, w1, w2 kernels.Weight) (residual, normed, y []float32) {
+			res, mid := upload(t, k, start), poisoned(t, k, rows*hidden)
+			norm, last := poisoned(t, k, rows*hidden), poisoned(t, k, rows*out)
+			in, weight := upload(t, k, x), upload(t, k, w)
+			step(t, k, &kernels.Batch{}, func() {
+				k.MatMul(mid, in, w1, nil, rows)
+				k.AddRMSNorm(norm, res, mid, weight, rows, hidden, 1e-6)
+				k.MatMul(last, norm, w2, nil, rows)
+			})
+			residual = make([]float32, rows*hidden)
+			k.Read(residual, res)
+			return residual, result(t, k, norm, rows*hidden), result(t, k, last, rows*out)
+		}
+		residual, normed, y := run(b.under, u1, u2)
+		wantResidual, wantNormed, wantY := run(b.oracle, o1, o2)
+		what := fmt.Sprintf("%d rows", rows)
+		sum := make([]float64, rows*hidden) // bounds of r
+		for i := range sum {
+			s := math.Abs(float64(start[i]))
+			for k, v := range x[i/hidden*inner : (i/hidden+1)*inner] {
+				s += math.Abs(float64(v)) * float64(mags1[i%hidden*inner+k])
+			}
+			sum[i] = (float64(inner/32+44)*b.u + b.storage) * s
+		}
+		near(t, "residual, "+what, residual, wantResidual, func(i int) float64 { return sum[i] })
+		offNorm := make([]float64, rows*hidden)
+		for r := range rows {
+			square, worst := 0.0, 0.0
+			for i := r * hidden; i < (r+1)*hidden; i++ {
+				square += float64(wantResidual[i]) * float64(wantResidual[i])
+				worst = max(worst, sum[i])
+			}
+			q := math.Sqrt(square / hidden)
+			for i := r * hidden; i < (r+1)*hidden; i++ {
+				offNorm[i] = math.Abs(float64(w[i%hidden]))*worst/q*(1+math.Abs(float64(wantResidual[i]))/q) +
+					(float64(hidden/16+24)*b.u+2*b.storage)*math.Abs(float64(wantNormed[i]))
+			}
+		}
+		near(t, "norm, "+what, normed, wantNormed, func(i int) float64 { return offNorm[i] })
+		near(t, "next product, "+what, y, wantY, func(i int) float64 {
+			r, n, off := i/out, i%out, 0.0
+			for k := range hidden {
+				at := r*hidden + k
+				off += (offNorm[at] + (float64(hidden/32+40)*b.u+b.storage)*math.Abs(float64(wantNormed[at]))) * float64(mags2[n*hidden+k])
+			}
+			return off + b.storage*math.Abs(float64(wantY[i]))
 		})
 	}
 }

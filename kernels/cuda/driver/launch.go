@@ -13,7 +13,7 @@ package driver
 enum { max_args = 32 };
 
 typedef struct {
-	unsigned grid[3], block, shared;
+	unsigned grid[3], block, shared, cluster;
 	int dependent;
 } shape;
 
@@ -21,7 +21,7 @@ typedef struct {
 // The driver copies them during the call.
 static CUresult launch(CUfunction f, CUstream s, const shape *d, const void *buf, const uint32_t *offsets, int n) {
 	void *params[max_args];
-	CUlaunchAttribute attrs[1];
+	CUlaunchAttribute attrs[2];
 	memset(attrs, 0, sizeof attrs);
 	CUlaunchConfig c = {
 		.gridDimX = d->grid[0], .gridDimY = d->grid[1], .gridDimZ = d->grid[2],
@@ -34,6 +34,11 @@ static CUresult launch(CUfunction f, CUstream s, const shape *d, const void *buf
 		attrs[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
 		attrs[0].value.programmaticStreamSerializationAllowed = 1;
 		c.numAttrs = 1;
+	}
+	if (d->cluster > 1) {
+		attrs[c.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+		attrs[c.numAttrs].value.clusterDim.x = attrs[c.numAttrs].value.clusterDim.z = 1;
+		attrs[c.numAttrs++].value.clusterDim.y = d->cluster;
 	}
 	return cuLaunchKernelEx(&c, f, params, NULL);
 }
@@ -59,17 +64,31 @@ import (
 type Args struct {
 	buf     []byte
 	offsets []uint32
+	fields  bool
 }
 
 // Reset empties the list.
-func (a *Args) Reset() *Args { a.buf, a.offsets = a.buf[:0], a.offsets[:0]; return a }
+func (a *Args) Reset() *Args {
+	a.buf, a.offsets, a.fields = a.buf[:0], a.offsets[:0], false
+	return a
+}
+
+// Struct empties the list and makes what follows the fields of one argument, a C
+// struct.
+func (a *Args) Struct() *Args {
+	a.Reset()
+	a.offsets, a.fields = append(a.offsets, 0), true
+	return a
+}
 
 // add begins an argument at a multiple of align bytes.
 func (a *Args) add(align int) {
 	for len(a.buf)%align != 0 {
 		a.buf = append(a.buf, 0)
 	}
-	a.offsets = append(a.offsets, uint32(len(a.buf)))
+	if !a.fields {
+		a.offsets = append(a.offsets, uint32(len(a.buf)))
+	}
 }
 
 // Ptr appends an address.
@@ -107,7 +126,9 @@ type Shape struct {
 	Grid  [3]int
 	Block int
 	// Shared is the dynamic shared memory in bytes.
-	Shared    int
+	Shared int
+	// Cluster, if above 1, puts so many blocks along y into a cluster.
+	Cluster   int
 	Dependent bool
 }
 
@@ -118,7 +139,7 @@ func (d *Shape) Launch(fn cu.Function, s cu.Stream, a *Args) error {
 	if len(a.offsets) > 0 {
 		buf, off = unsafe.Pointer(&a.buf[0]), (*C.uint32_t)(&a.offsets[0])
 	}
-	c := C.shape{block: C.unsigned(d.Block), shared: C.unsigned(d.Shared), dependent: flag(d.Dependent)}
+	c := C.shape{block: C.unsigned(d.Block), shared: C.unsigned(d.Shared), cluster: C.unsigned(d.Cluster), dependent: flag(d.Dependent)}
 	for i := range d.Grid {
 		c.grid[i] = C.unsigned(max(1, d.Grid[i]))
 	}

@@ -13,9 +13,13 @@
 //   leaves its result is the one in which the second wants its right operand; vᵀ
 //   needs pairs of positions in a register, two byte permutations each.
 //
-// Up to 8 query heads share a key head. Pieces of one row are put together by the
-// block that finishes last.
+// With kTurn the block first normalises and rotates q, and the block of a row's last
+// piece does so with the new key and stores key and value: what rope.cu does, without
+// a kernel of its own. Up to 8 query heads share a key head. Pieces of one row are put
+// together by the block that finishes last.
 #include "common.cuh"
+
+constexpr int kWarps = 4;
 
 struct Piece {
     int row;    // of q and out
@@ -28,40 +32,100 @@ struct Row {
     int table_at;    // where its block table begins
     int parts;       // number of its pieces
     int first_part;  // place of its first piece
-    int unused;
+    int position;    // of the row's new token
 };
 
+struct Decode {
+    bf16 *out;
+    const bf16 *qkv;  // [rows][heads + 2 kv_heads][D]
+    bf16 *k_cache, *v_cache;
+    const Piece *pieces;
+    const int *count;
+    const Row *rows;
+    const int *blocks, *slots;
+    int heads, kv_heads, block_size;
+    float scale;
+    float *part_out;
+    float2 *part_sum;
+    int *arrived;
+    const float *inv_freq, *q_norm, *k_norm;
+    float eps;
+};
+
+// turn normalises (if w) and rotates one head, a warp's job, and writes it to dst.
 template <int D>
-static __device__ void attend(bf16 *out, const bf16 *q, int q_stride, const bf16 *k_cache, const bf16 *v_cache, const Piece *pieces, const int *count, const Row *rows,
-                              const int *blocks, int heads, int kv_heads, int block_size, float scale, float *part_out,
-                              float2 *part_sum, int *arrived) {
-    constexpr int kWarps = 4, kQ = D / 32, kHalves = D / 64;
+static __device__ void turn(bf16 *dst, bf16 *cache, const bf16 *x, const float *w, float eps, const float2 *turns) {
+    constexpr int kPer = D / 64;
+    const int lane = threadIdx.x % 32;
+    float a[kPer], b[kPer], sum = 0.f;
+#pragma unroll
+    for (int j = 0; j < kPer; j++) {
+        a[j] = load1(x + lane + 32 * j), b[j] = load1(x + lane + 32 * j + D / 2);
+        sum += a[j] * a[j] + b[j] * b[j];
+    }
+    const float scale = w ? rsqrtf(warp_sum(sum) / D + eps) : 1.f;
+#pragma unroll
+    for (int j = 0; j < kPer; j++) {
+        const int i = lane + 32 * j;
+        if (w) a[j] *= scale * w[i], b[j] *= scale * w[i + D / 2];
+        const float2 t = turns[i];
+        const bf16 ra = __float2bfloat16(a[j] * t.x - b[j] * t.y), rb = __float2bfloat16(b[j] * t.x + a[j] * t.y);
+        if (dst) dst[i] = ra, dst[i + D / 2] = rb;
+        if (cache) cache[i] = ra, cache[i + D / 2] = rb;
+    }
+}
+
+template <int D, bool kTurn>
+static __device__ void attend(const Decode &p) {
+    constexpr int kQ = D / 32, kHalves = D / 64;
     __shared__ float shared_out[kWarps][8][D];
     __shared__ float2 shared_sum[kWarps][8];
+    __shared__ bf16 shared_q[8][D];
+    __shared__ float2 turns[D / 2];
     __shared__ int last_one;
-    ahead_done();
     let_next_start();
+    ahead_done();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, quad = lane % 4;
-    const int group = heads / kv_heads, units = *count * kv_heads;
-    const float scale2 = scale * 1.4426950408889634f;
-    const size_t stride = (size_t)kv_heads * D;
+    const int heads = p.heads, kv_heads = p.kv_heads, group = heads / kv_heads, units = *p.count * kv_heads;
+    const float scale2 = p.scale * 1.4426950408889634f;
+    const size_t stride = (size_t)kv_heads * D, q_stride = (size_t)(heads + 2 * kv_heads) * D;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const Piece piece = pieces[unit / kv_heads];
+        const Piece piece = p.pieces[unit / kv_heads];
         const int kv = unit % kv_heads;
-        const Row row = rows[piece.row];
-        const int *table = blocks + row.table_at;
+        const Row row = p.rows[piece.row];
+        const int *table = p.blocks + row.table_at;
+        const bf16 *x = p.qkv + piece.row * q_stride;
         uint4 qr[kQ];
+        if (kTurn) {
+            if (threadIdx.x < D / 2) {
+                float s, c;
+                sincosf(__fmul_rn((float)row.position, p.inv_freq[threadIdx.x]), &s, &c);
+                turns[threadIdx.x] = make_float2(c, s);
+            }
+            __syncthreads();
+            for (int h = warp; h < group; h += kWarps) turn<D>(shared_q[h], nullptr, x + (kv * group + h) * D, p.q_norm, p.eps, turns);
+            if (piece.end == row.position + 1) {  // the new token is in this piece
+                const size_t at = (size_t)p.slots[piece.row] * stride + kv * D;
+                if (warp == kWarps - 1) turn<D>(nullptr, p.k_cache + at, x + (heads + kv) * D, p.k_norm, p.eps, turns);
+                if (warp == kWarps - 2)
+                    for (int i = lane; i < D / 8; i += 32)
+                        reinterpret_cast<uint4 *>(p.v_cache + at)[i] =
+                            reinterpret_cast<const uint4 *>(x + (heads + kv_heads + kv) * D)[i];
+                __threadfence();  // the loop below reads them back from memory
+            }
+            __syncthreads();
+        }
 #pragma unroll
         for (int j = 0; j < kQ; j++) {
             qr[j] = make_uint4(0, 0, 0, 0);
             if (g < group)
-                qr[j] = *reinterpret_cast<const uint4 *>(q + (size_t)piece.row * q_stride + (kv * group + g) * D + j * 32 + quad * 8);
+                qr[j] = *reinterpret_cast<const uint4 *>((kTurn ? shared_q[g] : x + (kv * group + g) * D) + j * 32 + quad * 8);
         }
         float o[kHalves][4][4] = {};
         float top = -INFINITY, total = 0.f;
         for (int t = piece.begin + warp * 16; t < piece.end; t += kWarps * 16) {
-            const size_t slot = (size_t)table[t / block_size] * block_size + t % block_size;
-            const bf16 *kp = k_cache + slot * stride + kv * D, *vp = v_cache + slot * stride + kv * D;
+            const size_t slot = (size_t)table[t / p.block_size] * p.block_size + t % p.block_size;
+            const bf16 *kp = p.k_cache + slot * stride + kv * D, *vp = p.v_cache + slot * stride + kv * D;
             uint4 k0[kQ], k1[kQ], v[kHalves][4];
 #pragma unroll
             for (int j = 0; j < kQ; j++) {
@@ -141,34 +205,47 @@ static __device__ void attend(bf16 *out, const bf16 *q, int q_stride, const bf16
                 l += f * shared_sum[w][h].y, sum += f * shared_out[w][h][e];
             }
             if (piece.part < 0) {
-                store1(out + ((size_t)piece.row * heads + head) * D + e, sum / l);
+                store1(p.out + ((size_t)piece.row * heads + head) * D + e, sum / l);
             } else {
-                part_out[((size_t)piece.part * heads + head) * D + e] = sum;
-                if (e == 0) part_sum[(size_t)piece.part * heads + head] = make_float2(m, l);
+                p.part_out[((size_t)piece.part * heads + head) * D + e] = sum;
+                if (e == 0) p.part_sum[(size_t)piece.part * heads + head] = make_float2(m, l);
             }
         }
         if (piece.part >= 0) {
             __threadfence();
             __syncthreads();
             if (threadIdx.x == 0) {
-                int *a = arrived + piece.row * kv_heads + kv;
+                int *a = p.arrived + piece.row * kv_heads + kv;
                 last_one = atomicAdd(a, 1) == row.parts - 1;
                 if (last_one) *a = 0;  // for the next layer
             }
             __syncthreads();
             if (last_one) {
                 __threadfence();
+                // Factors of the parts first, all at once; a warp takes a head.
+                float *factor = &shared_out[0][0][0];  // [parts][8]
+                for (int h = warp; h < group; h += kWarps) {
+                    const float2 *sums = p.part_sum + (size_t)row.first_part * heads + kv * group + h;
+                    float m = -INFINITY, l = 0.f;
+                    for (int i = lane; i < row.parts; i += 32) m = fmaxf(m, __ldcg(sums + (size_t)i * heads).x);
+                    m = warp_max(m);
+                    for (int i = lane; i < row.parts; i += 32) {
+                        const float2 ml = __ldcg(sums + (size_t)i * heads);
+                        const float f = exp2f(ml.x - m);
+                        factor[i * 8 + h] = f;
+                        l += f * ml.y;
+                    }
+                    l = warp_sum(l);
+                    if (lane == 0) shared_sum[0][h].y = l;
+                }
+                __syncthreads();
                 for (int i = threadIdx.x; i < group * D; i += blockDim.x) {
                     const int h = i / D, e = i % D, head = kv * group + h;
-                    float m = -INFINITY, l = 0.f, sum = 0.f;
-                    for (int p = row.first_part; p < row.first_part + row.parts; p++)
-                        m = fmaxf(m, __ldcg(&part_sum[(size_t)p * heads + head]).x);
-                    for (int p = row.first_part; p < row.first_part + row.parts; p++) {
-                        const float2 ml = __ldcg(&part_sum[(size_t)p * heads + head]);
-                        const float f = exp2f(ml.x - m);
-                        l += f * ml.y, sum += f * __ldcg(&part_out[((size_t)p * heads + head) * D + e]);
-                    }
-                    store1(out + ((size_t)piece.row * heads + head) * D + e, sum / l);
+                    const float *from = p.part_out + ((size_t)row.first_part * heads + head) * D + e;
+                    float sum = 0.f;
+#pragma unroll 8
+                    for (int k = 0; k < row.parts; k++) sum += factor[k * 8 + h] * __ldcg(from + (size_t)k * heads * D);
+                    store1(p.out + ((size_t)piece.row * heads + head) * D + e, sum / shared_sum[0][h].y);
                 }
             }
         }
@@ -176,13 +253,8 @@ static __device__ void attend(bf16 *out, const bf16 *q, int q_stride, const bf16
     }
 }
 
-#define DECODE(D)                                                                                                          \
-    extern "C" __global__ void __launch_bounds__(128, 3) \
-        decode_attention_##D(bf16 *out, const bf16 *q, int q_stride, const bf16 *k_cache, const bf16 *v_cache,             \
-                             const Piece *pieces, const int *count, const Row *rows, const int *blocks, int heads,         \
-                             int kv_heads, int block_size, float scale, float *part_out, float2 *part_sum, int *arrived) { \
-        attend<D>(out, q, q_stride, k_cache, v_cache, pieces, count, rows, blocks, heads, kv_heads, block_size, scale,     \
-                  part_out, part_sum, arrived);                                                                            \
-    }
+#define DECODE(D)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(128, 3) decode_attention_##D(const Decode p) { attend<D, false>(p); } \
+    extern "C" __global__ void __launch_bounds__(128, 3) decode_turn_attention_##D(const Decode p) { attend<D, true>(p); }
 DECODE(64)
 DECODE(128)

@@ -1,0 +1,76 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"waybill/kernels"
+)
+
+// TestProductTimes prints what src/gemm.cu and cuBLASLt take for the products of the
+// Qwen3 shapes, in µs and TB/s of weights. Weights take turns, so that none is in the
+// cache.
+func TestProductTimes(t *testing.T) {
+	opened, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := opened.(*Backend)
+	defer b.Close()
+	for _, shape := range []struct {
+		name string
+		n, k int
+	}{
+		{"8B qkv", 6144, 4096}, {"8B o", 4096, 4096}, {"8B gate_up", 24576, 4096}, {"8B down", 4096, 12288}, {"8B head", 151936, 4096},
+		{"0.6B qkv", 4096, 1024}, {"0.6B o", 1024, 2048}, {"0.6B gate_up", 6144, 1024}, {"0.6B down", 1024, 3072}, {"0.6B head", 151936, 1024},
+	} {
+		bytes := int64(shape.n) * int64(shape.k) * 2
+		var weights []kernels.Weight
+		for i := range max(2, min(24, int(400<<20/bytes))) {
+			w, err := b.Pack(kernels.HostTensor{Name: fmt.Sprint(i), DType: kernels.BF16, Rows: shape.n, Cols: shape.k,
+				Fill: &kernels.Fill{State: uint64(i), Spread: 0.02}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			weights = append(weights, w)
+		}
+		x, _ := b.NewBuffer(64 * shape.k)
+		y, err := b.NewBuffer(64 * shape.n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("%-12s", shape.name)
+		for _, rows := range []int{1, 8, 16, 32, 48, 64} {
+			for _, own := range []bool{true, false} {
+				b.gemmMax = 0
+				if own {
+					b.gemmMax = gemmRows[3]
+				}
+				const rounds = 48
+				forward := func(*kernels.Batch) kernels.Buffer {
+					for i := range rounds {
+						b.MatMul(y, x, weights[i%len(weights)], nil, rows)
+					}
+					return nil
+				}
+				best := time.Hour
+				for range 4 {
+					if err := b.Start(&kernels.Batch{}, forward); err != nil {
+						t.Fatal(err)
+					}
+					times, err := b.Finish(nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					best = min(best, (times.Ended-times.Started)/rounds)
+				}
+				line += fmt.Sprintf(" %7.1f (%.2f)", float64(best)/1e3, float64(bytes)/float64(best)/1e3)
+			}
+			line += " |"
+		}
+		t.Log(line)
+	}
+}
