@@ -70,30 +70,21 @@ func RunProducts(t *testing.T, c Config) {
 
 // bench is the two backends of one check, and what is random in it.
 type bench struct {
-<<<<<<< HEAD
 	t       testing.TB
 	u       float64 // relative error of one rounding of a sum
 	storage float64 // Config.Storage
 	rng     *rand.Rand
 	under   kernels.Backend
 	oracle  kernels.Backend
-=======
-	t      testing.TB
-	u      float64 // Config.epsilon
-	rng    *rand.Rand
-	under  kernels.Backend
-	oracle kernels.Backend
-	best   Yardstick // of a measurement
->>>>>>> cpu
+	best    Yardstick // of a measurement
 }
 
 // start makes the backends; they are closed with the test.
 func (c Config) start(t testing.TB, seed uint64) *bench {
-<<<<<<< HEAD
-	return &bench{t, 0x1p-24, c.Storage, rand.New(rand.NewPCG(seed, 1)), open(t, c.New), closed(t, cpu.NewOracle(c.Math))}
-=======
-	return &bench{t: t, u: c.epsilon(), rng: rand.New(rand.NewPCG(seed, 1)), under: open(t, c.New), oracle: closed(t, cpu.NewOracle(c.Math))}
->>>>>>> cpu
+	return &bench{
+		t: t, u: 0x1p-24, storage: c.Storage, rng: rand.New(rand.NewPCG(seed, 1)),
+		under: open(t, c.New), oracle: closed(t, cpu.NewOracle(c.Math)),
+	}
 }
 
 // open makes a backend that is closed with the test.
