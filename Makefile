@@ -89,6 +89,10 @@ soak: model ## Mixed load at 80 and 150 % for SOAK (10m), with clients that vani
 sdk: model build ## Run OpenAI's Python and npm SDKs, unmodified, against a real server.
 	SDK_CACHE=$(CACHE)/sdk httpapi/testdata/sdk/with-server.sh $(CURDIR)/bin/waybill $(MODEL)
 
+.PHONY: browser
+browser: model ## Test the console in chromium and `waybill top` in tmux; pictures in .artifacts/console.
+	go test -timeout 10m -count=1 -run 'TestConsole|TestTop' ./cmd/waybill -args -browser
+
 .PHONY: check-split
 check-split: model ## Measure the split at 1 to 32 clients and check that every line adds up.
 	go test -timeout 60m -count=1 -v -run TestDumpLines ./cmd/waybill -full

@@ -19,6 +19,7 @@ type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Serve a model over HTTP."`
 	Bench   benchCmd   `cmd:"" help:"Measure a server: load generator with the arguments and results of vllm bench serve."`
 	TTFT    ttftCmd    `cmd:"" name:"ttft" help:"Say where the time to first token went."`
+	Top     topCmd     `cmd:"" help:"Watch a server's actors, requests and steps in the terminal."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
