@@ -69,7 +69,7 @@ func (m *model) header() string {
 		}
 		t = append(t, label)
 	}
-	return fmt.Sprintf("%s  %s  %s\n%s\n\n", bold.Render("waybill"), name, state, strings.Join(t, "  "))
+	return fmt.Sprintf("%s  %s  %s\n%s\n\n", bold.Render("waybill"), state, name, strings.Join(t, "  "))
 }
 
 // overview shows the pipeline and the numbers beside it.
