@@ -117,6 +117,10 @@ lint: ## Check format, vet and staticcheck.
 	go vet ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
+.PHONY: vuln
+vuln: ## Look the dependencies up in Go's vulnerability database (needs the network).
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
 .PHONY: clean
 clean: ## Remove what was built; the model stays.
 	rm -rf bin .artifacts
