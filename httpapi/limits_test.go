@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Each limit on a request is answered with a 400 that gives its value, and what is
@@ -57,5 +58,20 @@ func TestEachLimitIsNamed(t *testing.T) {
 		if r := c.must(); r.status != 200 {
 			t.Errorf("%s at the limit of %d: %d %.200s", l.name, l.limit, r.status, r.body)
 		}
+	}
+}
+
+// Proxies keep idle connections for 60 to 120 s: a server that closes first resets
+// the request that they are just sending.
+func TestIdleConnectionsOutliveProxies(t *testing.T) {
+	s := startServer(t)
+	if s.Server.http.IdleTimeout < 120*time.Second {
+		t.Errorf("idle connections are closed after %v", s.Server.http.IdleTimeout)
+	}
+	c := s.dial()
+	for range 2 {
+		c.send(request("POST", "/v1/completions", short))
+		c.must().answer()
+		time.Sleep(300 * time.Millisecond)
 	}
 }

@@ -523,3 +523,27 @@ func TestSlowSendersHoldNobodyUp(t *testing.T) {
 		t.Errorf("slow senders hold %v places", n)
 	}
 }
+
+// A server that says it is ready answers its first request as fast as any other.
+func TestTheFirstRequestIsAnOrdinaryOne(t *testing.T) {
+	p := serveDefault(t, nil, "--log-format", "none")
+	ttft := func(seed int) time.Duration {
+		t.Helper()
+		began := time.Now()
+		a, err := p.talkTo("/v1/completions", completion(prompt(seed, 50), 3, true))
+		if err != nil || !a.ended() {
+			t.Fatal(err)
+		}
+		return a.firstText().Sub(began)
+	}
+	first := ttft(0)
+	var later []time.Duration
+	for i := range 9 {
+		later = append(later, ttft(i+1))
+	}
+	sort.Slice(later, func(i, j int) bool { return later[i] < later[j] })
+	t.Logf("first %v, later p50 %v", first, atQuantile(later, .5))
+	if first > 3*atQuantile(later, .5) {
+		t.Errorf("the first request took %v, later ones %v", first, later)
+	}
+}
