@@ -134,6 +134,10 @@ lint: ## Check format, vet and staticcheck.
 
 include kernels/cuda/cuda.mk
 
+.PHONY: vuln
+vuln: ## Look the dependencies up in Go's vulnerability database (needs the network).
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
 .PHONY: clean
 clean: ## Remove what was built; the model stays.
 	rm -rf bin .artifacts

@@ -169,6 +169,10 @@ func (l *listener) Accept() (net.Conn, error) {
 		inbound: &s.inbound, deadline: s.cfg.WriteDeadline, timeout: s.cfg.ReadTimeout, kernelNs: -1, fresh: true,
 	}
 	c.stamped.init(nc)
-	s.watcher.add(c, nc)
+	under := nc
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		under = t.NetConn() // TLS: the socket below it is what closes
+	}
+	s.watcher.add(c, under)
 	return c, nil
 }

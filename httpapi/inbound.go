@@ -59,10 +59,18 @@ func (s *Server) letGo(ctx *fasthttp.RequestCtx) {
 	if i.dropped.Add(int64(n)) < trimAfter || !i.trimming.CompareAndSwap(false, true) {
 		return
 	}
-	// Later, when what was decoded from it is gone as well.
-	time.AfterFunc(trimPause, func() {
-		i.dropped.Store(0)
-		debug.FreeOSMemory()
+	time.AfterFunc(trimPause, i.trim)
+}
+
+// trim gives memory back to the system, once what was decoded from the bodies is
+// gone as well, and again as long as more of them come. Pools keep what they hold
+// through one collection.
+func (i *inbound) trim() {
+	if i.dropped.Swap(0) == 0 {
 		i.trimming.Store(false)
-	})
+		return
+	}
+	debug.FreeOSMemory()
+	debug.FreeOSMemory()
+	time.AfterFunc(trimPause, i.trim)
 }

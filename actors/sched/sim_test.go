@@ -356,3 +356,18 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 		})
 	}
 }
+
+// FuzzOperations runs the simulation under any seed and shape.
+func FuzzOperations(f *testing.F) {
+	for seed := range uint64(12) {
+		f.Add(seed, uint8(seed*21))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, shape uint8) {
+		cfg := Config{
+			BlockSize: []int{1, 2, 4, 16}[shape%4], MaxSeqs: 1 + int(shape>>2)%7, MaxBatchedTokens: 8 + int(shape>>5)*23,
+			MaxModelLen: 128, PrefixCache: shape%5 != 0,
+		}
+		cfg.NumBlocks = (128 + cfg.BlockSize - 1) / cfg.BlockSize * (1 + int(seed%3))
+		newSim(t, seed, cfg).run(20000, 30)
+	})
+}

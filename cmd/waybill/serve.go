@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -20,6 +18,10 @@ type serveCmd struct {
 	Port            int      `default:"8000" help:"Port to listen on; 0 takes a free one."`
 	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the file's or folder's name."`
 	APIKey          string   `name:"api-key" help:"If set, /v1 paths need it as a bearer token."`
+
+	SSLCertfile string `name:"ssl-certfile" help:"Certificate chain (PEM): serve HTTPS. Needs --ssl-keyfile."`
+	SSLKeyfile  string `name:"ssl-keyfile" help:"Private key (PEM) of --ssl-certfile."`
+	UDS         string `name:"uds" help:"Listen on this Unix socket instead of a port; only its owner may connect."`
 
 	MaxModelLen          int     `help:"Longest prompt plus output in tokens. Default: the model's own."`
 	MaxNumSeqs           int     `default:"-1" help:"Sequences that run at once. -1: 32 on a CPU, 256 on a GPU."`
@@ -66,7 +68,7 @@ func (c *serveCmd) Run() error {
 	if err != nil {
 		return exitError{2, err}
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)))
+	ln, at, err := c.listen()
 	if err != nil {
 		return exitError{2, err}
 	}
@@ -78,7 +80,7 @@ func (c *serveCmd) Run() error {
 	if err != nil {
 		return exitError{2, err}
 	}
-	fmt.Fprintf(os.Stderr, "ready: %s, http://%s\n", s.line, ln.Addr())
+	fmt.Fprintf(os.Stderr, "ready: %s, %s\n", s.line, at)
 	return c.serveUntilSignal(srv, ln, s)
 }
 
