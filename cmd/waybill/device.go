@@ -24,6 +24,12 @@ const (
 	// gpuChunkMs is the longest prefill chunk on a GPU while others stream: some
 	// 2000 tokens of an 8B model, where matrix products reach their full rate.
 	gpuChunkMs = 50
+	// cpuChunkMs is the longest prefill chunk on a CPU while others stream, where a decode
+	// step is 5 to 10 ms: chunks as short as that spend half of the time on decode
+	// rows. 8 clients that came together had their first token after 2.4 s with chunks
+	// of 10 ms and after 0.4 s with 30 or more (p50, 256 tokens in; docs/CPU.md), while a
+	// stream still gets its next one within some 50 ms.
+	cpuChunkMs = 40
 )
 
 // device is where a model is served.
@@ -50,7 +56,7 @@ func (c *serveCmd) openDevice(math cpu.Math) (device, error) {
 			fmt.Fprintf(os.Stderr, "waybill: computing on the CPU: %v\n", err)
 		}
 	}
-	c.deviceDefaults(32, 2048, c.PrefillChunkMs)
+	c.deviceDefaults(32, 2048, cpuChunkMs)
 	threads := c.Threads
 	if threads <= 0 {
 		threads = runtime.NumCPU()

@@ -6,11 +6,11 @@
 //
 // # Levels
 //
-// A level is a kernelSet: avx512vnni, avx2 or generic (plain Go, every CPU). New
-// takes the best that the CPU can run. The two levels of assembly keep the same
+// A level is a kernelSet: amx, avx512vnni, avx2 or generic (plain Go, every CPU).
+// New takes the best that the CPU can run. The levels of assembly keep the same
 // lanes and make the same operations, so they agree bit for bit with each other
-// but for rows of a length that 16 does not divide. A level for the matrix unit
-// (AMX) would be a kernelSet of its own: its tiles multiply the same bytes.
+// but for rows of a length that 16 does not divide. The tile unit of amx (tiles.go)
+// multiplies the same bytes for many rows; fewer take the vector kernels.
 //
 // # Rows are independent
 //

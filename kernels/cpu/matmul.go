@@ -49,8 +49,8 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	t.tilesPerChunk = chunkSize(m.tiles, perTile)
 	if t.tiled {
 		t.groupTiles = tileGroup
-		if len(t.panels) == 1 {
-			t.groupTiles = longGroup
+		for t.groupTiles > 1 && m.tiles/t.groupTiles < chunksPerThread*b.options.Threads {
+			t.groupTiles /= 2
 		}
 		t.tilesPerChunk = (t.tilesPerChunk + t.groupTiles - 1) / t.groupTiles * t.groupTiles
 	}
@@ -86,7 +86,7 @@ func (b *Backend) reserve(w *weight, rows int) {
 	if w.quantized {
 		b.int8Acts.grow((rows + maxPanel) * w.cols / quantElems * panelRowBytes)
 		for i := range b.scratch {
-			b.scratch[i].tile.grow(max(groupBytes(w.cols, longGroup), w.cols*tileRows+4*unpackedFloats(w.cols)))
+			b.scratch[i].tile.grow(max(groupBytes(w.cols, tileGroup), w.cols*tileRows+4*unpackedFloats(w.cols)))
 		}
 	}
 	if w.float {
