@@ -123,7 +123,7 @@ func (b *Backend) attendDecode(out, q cu.DevicePtr, c *cache, a kernels.QKV, tur
 		Ptr(t.at(t.rowAt)).Ptr(t.at(t.blockAt)).Ptr(t.at(t.slotAt)).Int(a.NumHeads).Int(a.NumKVHeads).Int(c.spec.BlockSize).
 		Float(a.Scale).Ptr(c.partOut).Ptr(c.partSum).Ptr(c.arrived).Ptr(parameter(a.InvFreq, a.HeadDim/2, "InvFreq")).
 		Ptr(qNorm).Ptr(kNorm).Float(a.NormEps)
-	b.launch("decode_attention", fn, [3]int{3 * b.sms, 1, 1}, 128, 0, &b.args)
+	b.launch("decode_attention", fn, [3]int{b.sms, 1, 1}, 256, 0, &b.args)
 }
 
 // attendPrefill does the sequences of several new tokens with the attention library.

@@ -41,7 +41,7 @@ cuda-toolkit:
 cuda-env: ## Print what plain go commands with -tags cuda need: eval "$$(make -s cuda-env)".
 	@echo 'export $(CUDAENV)'
 
-$(CUDAOUT)/%.fatbin: $(CUDASRC)/%.cu $(CUDASRC)/common.cuh kernels/cuda/cuda.mk kernels/cuda/toolkit.txt | cuda-toolkit
+$(CUDAOUT)/%.fatbin: $(CUDASRC)/%.cu $(wildcard $(CUDASRC)/*.cuh) kernels/cuda/cuda.mk kernels/cuda/toolkit.txt | cuda-toolkit
 	@mkdir -p $(CUDAOUT)
 	$(NVCC) $(GENCODE) $(NVFLAGS) -fatbin $< -o $@
 

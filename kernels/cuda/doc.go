@@ -21,7 +21,7 @@
 //
 // # Products
 //
-// Up to 64 rows: src/gemm.cu, which reads weights at the speed of memory. More:
+// Up to 8 rows: src/stream.cu, which reads weights at the speed of memory. More:
 // cuBLASLt, opened when the program starts. What neither takes: src/matmul.cu.
 //
 // # Ops that wait

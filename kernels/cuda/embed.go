@@ -15,8 +15,6 @@ var (
 	decodeImage string
 	//go:embed out/fill.fatbin
 	fillImage string
-	//go:embed out/gemm.fatbin
-	gemmImage string
 	//go:embed out/matmul.fatbin
 	matmulImage string
 	//go:embed out/rope.fatbin
@@ -25,6 +23,8 @@ var (
 	rowsImage string
 	//go:embed out/sample.fatbin
 	sampleImage string
+	//go:embed out/stream.fatbin
+	streamImage string
 	//go:embed out/libattn.so
 	attnImage []byte
 )

@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"gorgonia.org/cu"
-
-	"waybill/kernels/cuda/driver"
 )
 
 // functions are the kernels, by the names in their sources.
@@ -20,26 +18,21 @@ type functions struct {
 	attention               cu.Function
 	decode, turnDecode      map[int]cu.Function // by head width
 	matmul, matmulFloat     cu.Function
-	gemm                    [gemmModes][4]cu.Function // by rows, see gemmRows
+	stream                  [streamModes][2]cu.Function // by rows, see streamRows
 	pick, done, fill        cu.Function
 }
 
-// The modes of src/gemm.cu.
+// The modes of src/product.cuh.
 const (
-	gemmPlain = iota
-	gemmFloat
-	gemmGated
-	gemmResidual
-	gemmModes
+	streamPlain = iota
+	streamFloat
+	streamGated
+	streamResidual
+	streamModes
 )
 
-// gemmRows are the row counts that the kernels of src/gemm.cu are made for, and
-// gemmShared the dynamic shared memory that each takes: a ring of stages of 8 KiB of
-// weights and 128 bytes a row.
-var (
-	gemmRows   = [4]int{8, 16, 32, 64}
-	gemmShared = [4]int{8 * (8192 + 8*128), 7 * (8192 + 16*128), 6 * (8192 + 32*128), 4 * (8192 + 64*128)}
-)
+// streamRows are the row counts that the kernels of src/stream.cu are made for.
+var streamRows = [2]int{8, 16}
 
 // load reads all modules. Unknown names are errors of the build.
 func (f *functions) load() error {
@@ -77,24 +70,19 @@ func (f *functions) load() error {
 	}
 	f.decode = map[int]cu.Function{64: decode64, 128: decode128}
 	f.turnDecode = map[int]cu.Function{64: turn64, 128: turn128}
-	return f.loadGemm()
+	return f.loadStream()
 }
 
-// loadGemm reads the kernels of src/gemm.cu, which need more shared memory than a
-// kernel gets by itself.
-func (f *functions) loadGemm() error {
-	module, err := cu.LoadData(gemmImage)
+// loadStream reads the kernels of src/stream.cu.
+func (f *functions) loadStream() error {
+	module, err := cu.LoadData(streamImage)
 	if err != nil {
-		return fmt.Errorf("module gemm: %w", err)
+		return fmt.Errorf("module stream: %w", err)
 	}
-	for mode, name := range [gemmModes]string{"gemm_plain", "gemm_float", "gemm_gated", "gemm_residual"} {
-		for i, rows := range gemmRows {
-			fn := &f.gemm[mode][i]
-			if *fn, err = module.Function(fmt.Sprintf("%s_%d", name, rows)); err != nil {
-				return fmt.Errorf("module gemm: %s_%d: %w", name, rows, err)
-			}
-			if err := driver.AllowShared(*fn, gemmShared[i]); err != nil {
-				return fmt.Errorf("module gemm: %s_%d: %w", name, rows, err)
+	for mode, name := range [streamModes]string{"plain", "float", "gated", "residual"} {
+		for i, rows := range streamRows {
+			if f.stream[mode][i], err = module.Function(fmt.Sprintf("stream_%s_%d", name, rows)); err != nil {
+				return fmt.Errorf("module stream: %s, %d rows: %w", name, rows, err)
 			}
 		}
 	}

@@ -65,9 +65,9 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	b.multiply(&p)
 }
 
-// fits reports whether src/gemm.cu takes a product.
+// fits reports whether src/stream.cu takes a product.
 func (b *Backend) fits(p *product) bool {
-	return p.rows <= b.gemmMax && p.w.rows%64 == 0 && p.w.cols%64 == 0
+	return p.rows <= b.streamMax && p.w.rows%32 == 0 && p.w.cols%32 == 0
 }
 
 // multiply queues a product.
@@ -76,11 +76,11 @@ func (b *Backend) multiply(p *product) {
 		b.steps.vocab = p.w.rows
 	}
 	if b.fits(p) {
-		mode := gemmPlain
+		mode := streamPlain
 		if p.float {
-			mode = gemmFloat
+			mode = streamFloat
 		}
-		b.gemm(mode, p, p.y, follow{})
+		b.streams(mode, p, p.y, follow{})
 		return
 	}
 	b.settle(p.x)
@@ -100,39 +100,28 @@ func (b *Backend) multiply(p *product) {
 	b.launch("matmul", fn, [3]int{(p.rows*p.w.rows + 7) / 8, 1, 1}, 256, 0, &b.args)
 }
 
-// follow is the residual sum and the norm that src/gemm.cu does behind a product.
+// follow is the residual sum and the norm that src/stream.cu does behind a product.
 type follow struct{ residual, norm, sums, zero cu.DevicePtr }
 
-// gemm queues a product of src/gemm.cu.
-func (b *Backend) gemm(mode int, p *product, y cu.DevicePtr, f follow) {
-	if b.err != nil {
-		return
-	}
+// streams queues a product of src/stream.cu.
+func (b *Backend) streams(mode int, p *product, y cu.DevicePtr, f follow) {
 	i := 0
-	for gemmRows[i] < p.rows {
+	for streamRows[i] < p.rows {
 		i++
-	}
-	tiles, k := p.w.rows/64, p.w.cols
-	most := 8
-	if mode == gemmGated {
-		most = 4 // a block finishes whole pairs of 8 gates and 8 ups
-	}
-	if b.major < 9 {
-		most = 1 // no clusters
-	}
-	// Enough blocks for nearly two on each multiprocessor, none with less than 256 of k.
-	splits := 1
-	for splits < most && tiles*splits*10 < b.sms*18 && k/64%(2*splits) == 0 && k/(2*splits) >= 256 {
-		splits *= 2
 	}
 	var bias cu.DevicePtr
 	if p.bias != nil {
 		bias = p.bias.float
 	}
-	b.args.Struct().Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(k).
-		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps)
-	s := driver.Shape{Grid: [3]int{tiles, splits, 1}, Block: 128, Shared: gemmShared[i], Cluster: splits, Dependent: b.major >= 9}
-	b.fail("gemm", s.Launch(b.fn.gemm[mode][i], b.stream, &b.args))
+	blocks := p.w.rows / 16
+	// Pieces of 512 bytes that a block fetches early, of those that run at once.
+	early := 0
+	if p.w.cols%256 == 0 {
+		early = b.earlyBytes / 512 / min(blocks, blocksPerSM*b.sms)
+	}
+	b.args.Struct().Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols).
+		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps).Int(b.streamTurn).Int(early)
+	b.launch("stream", b.fn.stream[mode][i], [3]int{blocks, 1, 1}, 256, 0, &b.args)
 }
 
 // fuseGate does the waiting product and the gated activation of its result at once.
@@ -142,7 +131,7 @@ func (b *Backend) fuseGate(dst, gateUp kernels.Buffer, rows, inner int) bool {
 		return false
 	}
 	p.waiting = false
-	b.gemm(gemmGated, p, b.output(dst, rows*inner, "dst"), follow{})
+	b.streams(streamGated, p, b.output(dst, rows*inner, "dst"), follow{})
 	return true
 }
 
@@ -155,11 +144,11 @@ func (b *Backend) fuseResidual(dst, residual, x, w kernels.Buffer, rows, cols in
 		return false
 	}
 	p.waiting = false
-	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*gemmRows[3]) }
+	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*streamRows[1]) }
 	f := follow{residual: wide(residual, rows*cols, "residual"), norm: parameter(w, cols, "w"), sums: slot(s.norms), zero: slot(s.norms + 1)}
 	s.norms++
 	y := b.output(dst, rows*cols, "dst")
-	b.gemm(gemmResidual, p, y, f)
+	b.streams(streamResidual, p, y, f)
 	d := dst.(*buffer)
 	d.sums, d.eps, d.sumRows, d.sumCols = f.sums, eps, rows, cols
 	return true

@@ -48,7 +48,7 @@ type buffer struct {
 	// wide says that the float32 copy is the newer one.
 	wide bool
 	// sums, if not 0, holds the sum of squares of each of sumRows rows: the rows are
-	// still to be divided by their root mean square (see src/gemm.cu).
+	// still to be divided by their root mean square (see src/stream.cu).
 	sums             cu.DevicePtr
 	sumRows, sumCols int
 	eps              float32

@@ -10,9 +10,9 @@ import (
 	"waybill/kernels"
 )
 
-// TestProductTimes prints what src/gemm.cu and cuBLASLt take for the products of the
-// Qwen3 shapes, in µs and TB/s of weights. Weights take turns, so that none is in the
-// cache.
+// TestProductTimes prints what src/stream.cu, with more and more fetched early, and
+// cuBLASLt take for the products of the Qwen3 shapes, in µs. Weights take turns, so
+// that none is in the cache.
 func TestProductTimes(t *testing.T) {
 	opened, err := Open(Options{})
 	if err != nil {
@@ -43,34 +43,37 @@ func TestProductTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := fmt.Sprintf("%-12s", shape.name)
-		for _, rows := range []int{1, 8, 16, 32, 48, 64} {
-			for _, own := range []bool{true, false} {
-				b.gemmMax = 0
-				if own {
-					b.gemmMax = gemmRows[3]
-				}
-				const rounds = 48
-				forward := func(*kernels.Batch) kernels.Buffer {
-					for i := range rounds {
-						b.MatMul(y, x, weights[i%len(weights)], nil, rows)
-					}
-					return nil
-				}
-				best := time.Hour
-				for range 4 {
-					if err := b.Start(&kernels.Batch{}, forward); err != nil {
-						t.Fatal(err)
-					}
-					times, err := b.Finish(nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					best = min(best, (times.Ended-times.Started)/rounds)
-				}
-				line += fmt.Sprintf(" %7.1f (%.2f)", float64(best)/1e3, float64(bytes)/float64(best)/1e3)
+		for _, rows := range []int{1, 8, 16} {
+			for _, early := range []int{0, 8 << 20, earlyBytes} {
+				b.streamMax, b.earlyBytes = rows, early
+				line += fmt.Sprintf(" %7.1f", b.productTime(t, weights, x, y, rows))
 			}
-			line += " |"
+			b.streamMax = 0
+			line += fmt.Sprintf(" lt %7.1f |", b.productTime(t, weights, x, y, rows))
 		}
 		t.Log(line)
 	}
+}
+
+// productTime returns the best mean time of a product in µs.
+func (b *Backend) productTime(t *testing.T, weights []kernels.Weight, x, y kernels.Buffer, rows int) float64 {
+	const rounds = 48
+	forward := func(*kernels.Batch) kernels.Buffer {
+		for i := range rounds {
+			b.MatMul(y, x, weights[i%len(weights)], nil, rows)
+		}
+		return nil
+	}
+	best := time.Hour
+	for range 4 {
+		if err := b.Start(&kernels.Batch{}, forward); err != nil {
+			t.Fatal(err)
+		}
+		times, err := b.Finish(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best = min(best, (times.Ended-times.Started)/rounds)
+	}
+	return float64(best) / 1e3
 }

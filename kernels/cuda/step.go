@@ -66,7 +66,7 @@ func (b *Backend) openSteps() (err error) {
 		return err
 	}
 	clear(unsafe.Slice((*byte)(s.report), reportBytes))
-	if s.sums, err = b.alloc(int64(sumSlots * gemmRows[3] * 8)); err != nil {
+	if s.sums, err = b.alloc(int64(sumSlots * streamRows[1] * 8)); err != nil {
 		return err
 	}
 	zeroed := int64(12*maxPicked + 64)

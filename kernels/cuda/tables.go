@@ -18,10 +18,14 @@ const (
 	// maxSplits is how many pieces contexts are cut into, besides one for each row.
 	// More make merging them cost more than their balance gains.
 	maxSplits = 248
-	// pieceStep is the granularity of pieces in tokens: 4 warps, 16 each.
-	pieceStep = 64
-	// unitsPerSM is how many blocks of src/decode.cu a multiprocessor holds at once.
-	unitsPerSM = 3
+	// pieceStep is the granularity of pieces in tokens: 8 warps, 16 each.
+	pieceStep = 128
+	// minPieceSteps is the least length of a piece: what several pieces gain on a
+	// shorter context is less than putting them together costs.
+	minPieceSteps = 4
+	// unitsPerSM is how many blocks of src/decode.cu a multiprocessor gets in turn:
+	// enough to even out lengths.
+	unitsPerSM = 2
 )
 
 // Words of the tables' head.
@@ -146,7 +150,7 @@ func (t *tables) cut(batch *kernels.Batch) {
 		total += batch.Seqs[i].Context + 1
 	}
 	want := max(1, min(maxSplits, t.sms*unitsPerSM/t.kvHeads))
-	chunk := max(2*pieceStep, (total/want+pieceStep-1)/pieceStep*pieceStep)
+	chunk := max(minPieceSteps*pieceStep, (total/want+pieceStep-1)/pieceStep*pieceStep)
 	t.pieces, t.parts = 0, 0
 	for i := range n {
 		length := batch.Seqs[i].Context + 1
@@ -186,7 +190,7 @@ func (t *tables) at(word int) cu.DevicePtr { return t.device + cu.DevicePtr(4*wo
 func (b *Backend) queueTables() {
 	t := &b.tables
 	b.args.Reset().Ptr(t.device).Ptr(cu.DevicePtr(uintptr(unsafe.Pointer(&t.host[0])))).Ptr(b.steps.started).Int(len(t.host)).
-		Ptr(b.steps.sums).Int(sumSlots * gemmRows[3])
+		Ptr(b.steps.sums).Int(sumSlots * streamRows[1])
 	b.steps.norms = 0
 	first := driver.Shape{Grid: [3]int{8, 1, 1}, Block: 256}
 	b.fail("bind", first.Launch(b.fn.bind, b.stream, &b.args))

@@ -13,7 +13,7 @@ package driver
 enum { max_args = 32 };
 
 typedef struct {
-	unsigned grid[3], block, shared, cluster;
+	unsigned grid[3], block, shared;
 	int dependent;
 } shape;
 
@@ -21,7 +21,7 @@ typedef struct {
 // The driver copies them during the call.
 static CUresult launch(CUfunction f, CUstream s, const shape *d, const void *buf, const uint32_t *offsets, int n) {
 	void *params[max_args];
-	CUlaunchAttribute attrs[2];
+	CUlaunchAttribute attrs[1];
 	memset(attrs, 0, sizeof attrs);
 	CUlaunchConfig c = {
 		.gridDimX = d->grid[0], .gridDimY = d->grid[1], .gridDimZ = d->grid[2],
@@ -34,11 +34,6 @@ static CUresult launch(CUfunction f, CUstream s, const shape *d, const void *buf
 		attrs[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
 		attrs[0].value.programmaticStreamSerializationAllowed = 1;
 		c.numAttrs = 1;
-	}
-	if (d->cluster > 1) {
-		attrs[c.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-		attrs[c.numAttrs].value.clusterDim.x = attrs[c.numAttrs].value.clusterDim.z = 1;
-		attrs[c.numAttrs++].value.clusterDim.y = d->cluster;
 	}
 	return cuLaunchKernelEx(&c, f, params, NULL);
 }
@@ -126,9 +121,7 @@ type Shape struct {
 	Grid  [3]int
 	Block int
 	// Shared is the dynamic shared memory in bytes.
-	Shared int
-	// Cluster, if above 1, puts so many blocks along y into a cluster.
-	Cluster   int
+	Shared    int
 	Dependent bool
 }
 
@@ -139,7 +132,7 @@ func (d *Shape) Launch(fn cu.Function, s cu.Stream, a *Args) error {
 	if len(a.offsets) > 0 {
 		buf, off = unsafe.Pointer(&a.buf[0]), (*C.uint32_t)(&a.offsets[0])
 	}
-	c := C.shape{block: C.unsigned(d.Block), shared: C.unsigned(d.Shared), cluster: C.unsigned(d.Cluster), dependent: flag(d.Dependent)}
+	c := C.shape{block: C.unsigned(d.Block), shared: C.unsigned(d.Shared), dependent: flag(d.Dependent)}
 	for i := range d.Grid {
 		c.grid[i] = C.unsigned(max(1, d.Grid[i]))
 	}

@@ -2,7 +2,7 @@
 // this kernel, the first of a step, copies them. Word 0 of src is the number of
 // words. Reading pinned memory costs a microsecond of latency, so the first piece
 // is read before its length is known. It also clears the sums of squares of the
-// step's norms (gemm.cu).
+// step's norms (stream.cu).
 #include "common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -2,9 +2,11 @@
 // pieces that are shared out over the multiprocessors.
 //
 // An item is a piece of one row's context for all heads; a block takes items times
-// key heads in turn. Its four warps share the piece's tiles of 16 positions. Keys
-// and values go from memory to registers in 16-byte loads and from there to the
-// matrix units, without shared memory:
+// key heads in turn. Its eight warps share the piece's tiles of 16 positions; a warp
+// loads its next tile's keys as soon as it has used the last one's, values likewise.
+// Keys and values go from memory
+// to registers in 16-byte loads and from there to the matrix units, without shared
+// memory:
 //
 //   scores [heads x positions] = q · kᵀ: a sum does not mind the order of the head's
 //   elements, so the 8 that a thread loads are called the ones that the instruction
@@ -13,13 +15,13 @@
 //   leaves its result is the one in which the second wants its right operand; vᵀ
 //   needs pairs of positions in a register, two byte permutations each.
 //
-// With kTurn the block first normalises and rotates q, and the block of a row's last
-// piece does so with the new key and stores key and value: what rope.cu does, without
-// a kernel of its own. Up to 8 query heads share a key head. Pieces of one row are put
+// With kTurn the block normalises and rotates q, and the block of a row's last piece
+// does so with the new key, stores key and value, and uses them as they are: what
+// rope.cu does, without a kernel of its own. Up to 8 query heads share a key head. Pieces of one row are put
 // together by the block that finishes last.
 #include "common.cuh"
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 8;
 
 struct Piece {
     int row;    // of q and out
@@ -75,12 +77,38 @@ static __device__ void turn(bf16 *dst, bf16 *cache, const bf16 *x, const float *
     }
 }
 
+// Tile is the keys and values of 16 positions as a thread holds them.
+template <int D>
+struct Tile {
+    uint4 k0[D / 32], k1[D / 32], v[D / 64][4];
+
+    // load_keys and load_values read the tile at slot; from points to the key head.
+    __device__ inline void load_keys(const bf16 *from, size_t slot, size_t stride, int g, int quad) {
+        const bf16 *kp = from + slot * stride + quad * 8;
+#pragma unroll
+        for (int j = 0; j < D / 32; j++) {
+            k0[j] = __ldcg(reinterpret_cast<const uint4 *>(kp + g * stride + j * 32));
+            k1[j] = __ldcg(reinterpret_cast<const uint4 *>(kp + (g + 8) * stride + j * 32));
+        }
+    }
+
+    __device__ inline void load_values(const bf16 *from, size_t slot, size_t stride, int g, int quad) {
+        const bf16 *vp = from + slot * stride + g * 8;
+#pragma unroll
+        for (int h = 0; h < D / 64; h++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[h][i] = __ldcg(reinterpret_cast<const uint4 *>(vp + (2 * quad + (i & 1) + (i >> 1) * 8) * stride + h * 64));
+    }
+};
+
 template <int D, bool kTurn>
 static __device__ void attend(const Decode &p) {
     constexpr int kQ = D / 32, kHalves = D / 64;
     __shared__ float shared_out[kWarps][8][D];
     __shared__ float2 shared_sum[kWarps][8];
-    __shared__ bf16 shared_q[8][D];
+    __shared__ __align__(16) bf16 shared_q[8][D];
+    __shared__ __align__(16) bf16 shared_k[D];
     __shared__ float2 turns[D / 2];
     __shared__ int last_one;
     let_next_start();
@@ -95,6 +123,16 @@ static __device__ void attend(const Decode &p) {
         const Row row = p.rows[piece.row];
         const int *table = p.blocks + row.table_at;
         const bf16 *x = p.qkv + piece.row * q_stride;
+        const bf16 *keys = p.k_cache + kv * D, *values = p.v_cache + kv * D;
+        auto slot_of = [&](int t) { return (size_t)table[t / p.block_size] * p.block_size + t % p.block_size; };
+        Tile<D> now;
+        size_t slot = 0;  // of the tile whose keys are loaded
+        int t = piece.begin + warp * 16;
+        if (t < piece.end) {
+            slot = slot_of(t);
+            now.load_keys(keys, slot, stride, g, quad);
+            now.load_values(values, slot, stride, g, quad);
+        }
         uint4 qr[kQ];
         if (kTurn) {
             if (threadIdx.x < D / 2) {
@@ -103,15 +141,14 @@ static __device__ void attend(const Decode &p) {
                 turns[threadIdx.x] = make_float2(c, s);
             }
             __syncthreads();
+            // Groups of 8 leave no warp over for the key: the last one does both.
             for (int h = warp; h < group; h += kWarps) turn<D>(shared_q[h], nullptr, x + (kv * group + h) * D, p.q_norm, p.eps, turns);
             if (piece.end == row.position + 1) {  // the new token is in this piece
-                const size_t at = (size_t)p.slots[piece.row] * stride + kv * D;
-                if (warp == kWarps - 1) turn<D>(nullptr, p.k_cache + at, x + (heads + kv) * D, p.k_norm, p.eps, turns);
-                if (warp == kWarps - 2)
-                    for (int i = lane; i < D / 8; i += 32)
-                        reinterpret_cast<uint4 *>(p.v_cache + at)[i] =
-                            reinterpret_cast<const uint4 *>(x + (heads + kv_heads + kv) * D)[i];
-                __threadfence();  // the loop below reads them back from memory
+                const size_t at = (size_t)max(0, p.slots[piece.row]) * stride + kv * D;
+                if (warp == kWarps - 1) turn<D>(shared_k, p.k_cache + at, x + (heads + kv) * D, p.k_norm, p.eps, turns);
+                if (warp == kWarps - 2 && lane < D / 8)
+                    reinterpret_cast<uint4 *>(p.v_cache + at)[lane] =
+                        reinterpret_cast<const uint4 *>(x + (heads + kv_heads + kv) * D)[lane];
             }
             __syncthreads();
         }
@@ -123,32 +160,43 @@ static __device__ void attend(const Decode &p) {
         }
         float o[kHalves][4][4] = {};
         float top = -INFINITY, total = 0.f;
-        for (int t = piece.begin + warp * 16; t < piece.end; t += kWarps * 16) {
-            const size_t slot = (size_t)table[t / p.block_size] * p.block_size + t % p.block_size;
-            const bf16 *kp = p.k_cache + slot * stride + kv * D, *vp = p.v_cache + slot * stride + kv * D;
-            uint4 k0[kQ], k1[kQ], v[kHalves][4];
+        for (; t < piece.end; t += kWarps * 16) {
+            if (t + 16 >= piece.end) {  // the context ends in this tile
+                if (kTurn && row.position - t < 16) {  // with the new token, whose key and value may not be in memory yet
+                    const int at = row.position - t;
 #pragma unroll
-            for (int j = 0; j < kQ; j++) {
-                k0[j] = __ldcg(reinterpret_cast<const uint4 *>(kp + g * stride + j * 32 + quad * 8));
-                k1[j] = __ldcg(reinterpret_cast<const uint4 *>(kp + (g + 8) * stride + j * 32 + quad * 8));
-            }
+                    for (int j = 0; j < kQ; j++) {
+                        const uint4 fresh = *reinterpret_cast<const uint4 *>(shared_k + j * 32 + quad * 8);
+                        if (g == at) now.k0[j] = fresh;
+                        if (g + 8 == at) now.k1[j] = fresh;
+                    }
 #pragma unroll
-            for (int h = 0; h < kHalves; h++)
+                    for (int h = 0; h < kHalves; h++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int p = 2 * quad + (i & 1) + (i >> 1) * 8;
-                    v[h][i] = __ldcg(reinterpret_cast<const uint4 *>(vp + p * stride + h * 64 + g * 8));
-                    // What lies behind the context may be anything; its weight is
-                    // zero, but zero times NaN is not.
-                    if (t + p >= piece.end) v[h][i] = make_uint4(0, 0, 0, 0);
+                        for (int i = 0; i < 4; i++)
+                            if (2 * quad + (i & 1) + (i >> 1) * 8 == at)
+                                now.v[h][i] = *reinterpret_cast<const uint4 *>(x + (heads + kv_heads + kv) * D + h * 64 + g * 8);
                 }
+                // What lies behind the context may be anything; its weight is zero, but
+                // zero times NaN is not.
+#pragma unroll
+                for (int h = 0; h < kHalves; h++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        if (t + 2 * quad + (i & 1) + (i >> 1) * 8 >= piece.end) now.v[h][i] = make_uint4(0, 0, 0, 0);
+            }
             float s0[4] = {}, s1[4] = {};
 #pragma unroll
             for (int j = 0; j < kQ; j++) {
-                mma(s0, qr[j].x, 0, qr[j].y, 0, k0[j].x, k0[j].y);
-                mma(s1, qr[j].x, 0, qr[j].y, 0, k1[j].x, k1[j].y);
-                mma(s0, qr[j].z, 0, qr[j].w, 0, k0[j].z, k0[j].w);
-                mma(s1, qr[j].z, 0, qr[j].w, 0, k1[j].z, k1[j].w);
+                mma(s0, qr[j].x, 0, qr[j].y, 0, now.k0[j].x, now.k0[j].y);
+                mma(s1, qr[j].x, 0, qr[j].y, 0, now.k1[j].x, now.k1[j].y);
+                mma(s0, qr[j].z, 0, qr[j].w, 0, now.k0[j].z, now.k0[j].w);
+                mma(s1, qr[j].z, 0, qr[j].w, 0, now.k1[j].z, now.k1[j].w);
+            }
+            const bool more = t + kWarps * 16 < piece.end;
+            if (more) {
+                slot = slot_of(t + kWarps * 16);
+                now.load_keys(keys, slot, stride, g, quad);
             }
             // Row g of the scores is head g; this thread has four positions of it.
             float s[4] = {s0[0] * scale2, s0[1] * scale2, s1[0] * scale2, s1[1] * scale2};
@@ -175,12 +223,13 @@ static __device__ void attend(const Decode &p) {
             const uint32_t p0 = pack2(s[0], s[1]), p1 = pack2(s[2], s[3]);
 #pragma unroll
             for (int h = 0; h < kHalves; h++) {
-                const uint32_t *a = &v[h][0].x, *b = &v[h][1].x, *c = &v[h][2].x, *d = &v[h][3].x;
+                const uint32_t *a = &now.v[h][0].x, *b = &now.v[h][1].x, *c = &now.v[h][2].x, *d = &now.v[h][3].x;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     mma(o[h][i], __byte_perm(a[i], b[i], 0x5410), __byte_perm(a[i], b[i], 0x7632), __byte_perm(c[i], d[i], 0x5410),
                         __byte_perm(c[i], d[i], 0x7632), p0, p1);
             }
+            if (more) now.load_values(values, slot, stride, g, quad);
         }
         total += __shfl_xor_sync(0xffffffffu, total, 1);
         total += __shfl_xor_sync(0xffffffffu, total, 2);
@@ -254,7 +303,7 @@ static __device__ void attend(const Decode &p) {
 }
 
 #define DECODE(D)                                                                                              \
-    extern "C" __global__ void __launch_bounds__(128, 3) decode_attention_##D(const Decode p) { attend<D, false>(p); } \
-    extern "C" __global__ void __launch_bounds__(128, 3) decode_turn_attention_##D(const Decode p) { attend<D, true>(p); }
+    extern "C" __global__ void __launch_bounds__(256, 1) decode_attention_##D(const Decode p) { attend<D, false>(p); } \
+    extern "C" __global__ void __launch_bounds__(256, 1) decode_turn_attention_##D(const Decode p) { attend<D, true>(p); }
 DECODE(64)
 DECODE(128)

@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     norm<true>(dst, residual, x, w, cols, eps);
 }
 
-// scale_rows finishes a norm that gemm.cu left unscaled: x = x * factor of its row.
+// scale_rows finishes a norm that stream.cu left unscaled: x = x * factor of its row.
 extern "C" __global__ void __launch_bounds__(256)
     scale_rows(bf16 *x, const unsigned long long *sums, int cols, float eps) {
     ahead_done();
