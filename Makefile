@@ -103,7 +103,7 @@ bench-handoff: model ## Measure step end to bytes readable, and arrival to sched
 
 .PHONY: bench-cost
 bench-cost: model ## Compare the throughput with a build that has no stamps, metrics and log, in turns.
-	go test -timeout 30m -count=1 -v -run TestObservingCosts ./cmd/waybill -full
+	go test -timeout 30m -count=1 -v -run 'TestObservingCosts|TestWatchingCosts' ./cmd/waybill -full
 	@for i in 1 2 3 4 5; do for tags in '' nostamps; do echo "actors alone, tags: '$$tags'"; \
 		go test -tags "$$tags" -run '^$$' -bench TokenThroughActors -benchtime 40x ./actors | grep cpu-ns; done; done
 

@@ -31,6 +31,7 @@ type conn struct {
 	gone    atomic.Bool // the peer closed, half-closed or reset
 	closed  atomic.Bool
 	current atomic.Pointer[actors.Request]
+	viewer  atomic.Pointer[actors.Watcher] // the console's stream, if this is one
 }
 
 // Write writes with a deadline of its own: there is no global write timeout, and
@@ -123,6 +124,9 @@ func (c *conn) hungUp() {
 	c.gone.Store(true)
 	if r := c.current.Load(); r != nil {
 		c.engine.HungUp(r)
+	}
+	if w := c.viewer.Load(); w != nil {
+		w.Close()
 	}
 }
 

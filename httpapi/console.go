@@ -159,6 +159,9 @@ func (s *Server) handleEvents(ctx *fasthttp.RequestCtx) {
 		s.writeError(ctx, &apiError{status: 500, message: "internal error"})
 		return
 	}
+	if c.viewer.Store(w); c.gone.Load() {
+		w.Close()
+	}
 	ctx.SetContentType("text/event-stream")
 	ctx.Response.Header.Set("X-Accel-Buffering", "no")
 	ctx.SetConnectionClose()
@@ -189,7 +192,8 @@ func (e *sampleStream) WriteTo(dst io.Writer) (int64, error) {
 	defer e.watcher.Close()
 	var n int64
 	var buf []byte
-	// The peer's end is looked for: a viewer that left must not be sampled for.
+	// The watcher ends the subscription of a viewer that left; this goroutine sees it
+	// a moment later.
 	look := time.NewTicker(viewerLook)
 	defer look.Stop()
 	for {
@@ -209,8 +213,8 @@ func (e *sampleStream) WriteTo(dst io.Writer) (int64, error) {
 	}
 }
 
-// viewerLook is how often a stream looks whether its viewer has gone: sampling
-// ends that long after the last one left.
+// viewerLook is how often a stream looks whether its viewer has gone, or the
+// server closes.
 const viewerLook = 500 * time.Millisecond
 
 // handleWaterfall serves one request.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"math"
 	"net/http"
 	"os"
@@ -9,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -131,4 +135,124 @@ func waybillMetric(t *testing.T, url, name string) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// viewers opens n consoles and returns a function that closes them.
+func viewers(t *testing.T, url string, n int) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var open atomic.Int64
+	for range n {
+		wg.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, "GET", url+"/console/api/events", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if res.StatusCode != 200 {
+				t.Errorf("a viewer got %s", res.Status)
+			}
+			open.Add(1)
+			_, _ = io.Copy(io.Discard, res.Body)
+		})
+	}
+	for end := time.Now().Add(20 * time.Second); open.Load() < int64(n); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d viewers got in", open.Load(), n)
+		}
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+		time.Sleep(50 * time.Millisecond) // a hang-up is noticed within that
+	}
+}
+
+// Watching costs next to nothing: one viewer, and as many as may come. One more is
+// refused, and sampling ends with the last.
+func TestWatchingCostsLittle(t *testing.T) {
+	pairs, requests := 1, 8
+	if *full {
+		pairs, requests = 16, 32
+	}
+	const most = 50
+	p := serveDefault(t, nil, "--log-format", "none")
+	tokensPerSecond(t, p.url, 8, 8)
+	for _, n := range []int{1, most} {
+		var ratios []float64
+		for i := range pairs {
+			var got [2]float64
+			for k := range 2 {
+				which := (i + k) % 2
+				leave := func() {}
+				if which == 1 {
+					leave = viewers(t, p.url, n)
+				}
+				got[which] = tokensPerSecond(t, p.url, requests, 8)
+				leave()
+			}
+			ratios = append(ratios, got[1]/got[0])
+		}
+		mean, squares := 0.0, 0.0
+		for _, r := range ratios {
+			mean += r / float64(len(ratios))
+		}
+		for _, r := range ratios {
+			squares += (r - mean) * (r - mean)
+		}
+		noise := 2 * math.Sqrt(squares/float64(max(pairs-1, 1))/float64(pairs))
+		t.Logf("%d viewers: ratio of the throughputs median %.4f, mean %.4f, two standard errors %.4f (%d pairs)", n, quantile(ratios, .5), mean, noise, pairs)
+		if limit := map[int]float64{1: 0.99, most: 0.98}[n]; pairs > 1 && mean+noise < limit {
+			t.Errorf("%d viewers cost %.1f %% of the throughput", n, 100*(1-mean))
+		}
+	}
+	leave := viewers(t, p.url, most)
+	res, err := http.Get(p.url + "/console/api/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	res.Body.Close()
+	if res.StatusCode != 503 || !strings.Contains(string(body), "too many consoles") || res.Header.Get("Retry-After") == "" {
+		t.Errorf("one viewer too many got %s: %s", res.Status, body)
+	}
+	leave()
+	// Within 5 s of the last one nobody is sampled for: two single looks in a row
+	// cost two samples, whatever the time between them.
+	samples := func() float64 {
+		var s struct {
+			Cost struct {
+				Viewers int     `json:"viewers"`
+				Samples float64 `json:"samples"`
+				Ms      float64 `json:"ms_per_s"`
+			} `json:"cost"`
+		}
+		if err := json.Unmarshal([]byte(fetch(t, http.DefaultClient, p.url+"/console/api/snapshot", "")), &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Cost.Viewers != 1 {
+			return -1
+		}
+		return s.Cost.Samples
+	}
+	var first float64
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if first = samples(); first >= 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("viewers are still there 5 s after they left")
+		}
+	}
+	time.Sleep(2500 * time.Millisecond)
+	if again := samples(); again != first+1 {
+		t.Errorf("%g samples were taken in 2.5 s in which nobody watched", again-first-1)
+	}
 }
