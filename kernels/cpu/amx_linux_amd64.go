@@ -22,9 +22,8 @@ func tileLevels() []level {
 	amx.padded = [maxPanel + 1]int{1: 4, 2: 4, 3: 4, 4: 4, 5: 8, 6: 8, 7: 8, 8: 8, 9: 12, 10: 12, 11: 12, 12: 12, 13: 16, 14: 16, 15: 16}
 	amx.peak = tilePeak
 	amx.tiles = &tileKernels{
-		affine:     [maxPanel + 1]tileKernel{4: affine4AMX, 8: affine8AMX, 12: affine12AMX, 16: affine16AMX},
-		symmetric:  [maxPanel + 1]tileKernel{4: symmetric4AMX, 8: symmetric8AMX, 12: symmetric12AMX, 16: symmetric16AMX},
-		halfBlocks: [maxPanel + 1]tileKernel{4: halfBlocks4AMX, 8: halfBlocks8AMX, 12: halfBlocks12AMX, 16: halfBlocks16AMX},
+		affine:    [maxPanel + 1]tileKernel{4: affine4AMX, 8: affine8AMX, 12: affine12AMX, 16: affine16AMX},
+		symmetric: [maxPanel + 1]tileKernel{4: symmetric4AMX, 8: symmetric8AMX, 12: symmetric12AMX, 16: symmetric16AMX},
 	}
 	return []level{{&amx, amxUsable}}
 }
@@ -72,15 +71,3 @@ func symmetric8AMX(call *tileCall)
 
 //go:noescape
 func symmetric4AMX(call *tileCall)
-
-//go:noescape
-func halfBlocks16AMX(call *tileCall)
-
-//go:noescape
-func halfBlocks12AMX(call *tileCall)
-
-//go:noescape
-func halfBlocks8AMX(call *tileCall)
-
-//go:noescape
-func halfBlocks4AMX(call *tileCall)

@@ -24,9 +24,8 @@
 #define TILERELEASE BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0
 // TILEZERO T
 #define TILEZERO(T) BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $(0xc0|T<<3)
-// TILELOADD (BX)(R10*1), T and TILELOADD 16(BX)(R10*1), T
+// TILELOADD (BX)(R10*1), T
 #define LOADACTS(T) BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x04|T<<3); BYTE $0x13
-#define LOADACTS16(T) BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x44|T<<3); BYTE $0x13; BYTE $0x10
 // TILELOADD (SI)(R12*1), T
 #define LOADQUANTS(T) BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $(0x04|T<<3); BYTE $0x26
 // TILESTORED T, (DX)(R12*1)
@@ -55,19 +54,8 @@
 	VPADDD.BCST (40*H+4*m)(R8), Z16, Z16      \
 	VCVTDQ2PS Z16, Z16                        \
 	MULADD(H, m, F)
-#define HALFLO(H, m, F) \
-	VMOVDQU64 (64*m)(DI), Z16                 \
-	VPADDD.BCST (44*H+4*m)(R8), Z16, Z16      \
-	VCVTDQ2PS Z16, Z16                        \
-	MULADD(H, m, F)
-#define HALFHI(H, m, F) \
-	VMOVDQU64 (1024+64*m)(DI), Z16            \
-	VPADDD.BCST (48*H+4*m)(R8), Z16, Z16      \
-	VCVTDQ2PS Z16, Z16                        \
-	MULADD(H, m, F)
-
-// MULTIPLYn starts the products of the block at BX and SI.
-#define MULTIPLY32(H) \
+// MULTIPLY stores the products of the block at BX and SI at DX.
+#define MULTIPLY(H) \
 	TILEZERO(0)                \
 	LOADACTS(1)                \
 	LOADQUANTS(2)              \
@@ -76,24 +64,6 @@
 	ADDQ $1024, DX             \
 	ADDQ $(52*H), BX           \
 	ADDQ $512, SI
-
-// Scales for each 16 elements need the products of either half.
-#define MULTIPLY16(H) \
-	TILEZERO(0)                \
-	TILEZERO(3)                \
-	LOADACTS(1)                \
-	LOADACTS16(4)              \
-	LOADQUANTS(2)              \
-	ADDQ $256, SI              \
-	LOADQUANTS(5)              \
-	TDPBSUD(0, 1, 2)           \
-	TDPBSUD(3, 4, 5)           \
-	STOREINTS(0)               \
-	ADDQ $1024, DX             \
-	STOREINTS(3)               \
-	ADDQ $1024, DX             \
-	ADDQ $(52*H), BX           \
-	ADDQ $256, SI
 
 #define SUMAFFINE(ROWS, H) \
 	VMOVUPS (AX), Z24          \
@@ -109,15 +79,6 @@
 	ROWS(SYMMETRIC, H)         \
 	ADDQ $64, AX               \
 	ADDQ $1024, DI             \
-	ADDQ $(52*H), R8
-
-#define SUMHALVES(ROWS, H) \
-	VMOVUPS (AX), Z24          \
-	ROWS(HALFLO, H)            \
-	VMOVUPS 64(AX), Z24        \
-	ROWS(HALFHI, H)            \
-	ADDQ $128, AX              \
-	ADDQ $2048, DI             \
 	ADDQ $(52*H), R8
 
 // The offsets in tileCall.
@@ -147,7 +108,7 @@
 // KERNEL walks sections of K, in each the panels, and for each panel the tiles: a
 // panel's blocks are then read from the first-level cache for all tiles but the
 // first. Where sums go on from an earlier section they are read back from dst.
-#define KERNEL(ROWS, H, MULTIPLY, SUM) \
+#define KERNEL(ROWS, H, SUM) \
 	MOVQ call+0(FP), R11       \
 	LDTILECFG                  \
 	MOVQ $32, R10              \
@@ -234,48 +195,32 @@ over:                              \
 
 // func affine16AMX(call *tileCall)
 TEXT ·affine16AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS16, 16, MULTIPLY32, SUMAFFINE)
+	KERNEL(ROWS16, 16, SUMAFFINE)
 
 // func affine12AMX(call *tileCall)
 TEXT ·affine12AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS12, 12, MULTIPLY32, SUMAFFINE)
+	KERNEL(ROWS12, 12, SUMAFFINE)
 
 // func affine8AMX(call *tileCall)
 TEXT ·affine8AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS8, 8, MULTIPLY32, SUMAFFINE)
+	KERNEL(ROWS8, 8, SUMAFFINE)
 
 // func affine4AMX(call *tileCall)
 TEXT ·affine4AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS4, 4, MULTIPLY32, SUMAFFINE)
+	KERNEL(ROWS4, 4, SUMAFFINE)
 
 // func symmetric16AMX(call *tileCall)
 TEXT ·symmetric16AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS16, 16, MULTIPLY32, SUMSYMMETRIC)
+	KERNEL(ROWS16, 16, SUMSYMMETRIC)
 
 // func symmetric12AMX(call *tileCall)
 TEXT ·symmetric12AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS12, 12, MULTIPLY32, SUMSYMMETRIC)
+	KERNEL(ROWS12, 12, SUMSYMMETRIC)
 
 // func symmetric8AMX(call *tileCall)
 TEXT ·symmetric8AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS8, 8, MULTIPLY32, SUMSYMMETRIC)
+	KERNEL(ROWS8, 8, SUMSYMMETRIC)
 
 // func symmetric4AMX(call *tileCall)
 TEXT ·symmetric4AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS4, 4, MULTIPLY32, SUMSYMMETRIC)
-
-// func halfBlocks16AMX(call *tileCall)
-TEXT ·halfBlocks16AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS16, 16, MULTIPLY16, SUMHALVES)
-
-// func halfBlocks12AMX(call *tileCall)
-TEXT ·halfBlocks12AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS12, 12, MULTIPLY16, SUMHALVES)
-
-// func halfBlocks8AMX(call *tileCall)
-TEXT ·halfBlocks8AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS8, 8, MULTIPLY16, SUMHALVES)
-
-// func halfBlocks4AMX(call *tileCall)
-TEXT ·halfBlocks4AMX(SB), NOSPLIT, $0-8
-	KERNEL(ROWS4, 4, MULTIPLY16, SUMHALVES)
+	KERNEL(ROWS4, 4, SUMSYMMETRIC)

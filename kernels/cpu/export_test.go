@@ -7,15 +7,24 @@ import (
 	"unsafe"
 )
 
-// PeakOps returns the multiplications and additions per second of the level's
-// int8 products on all threads at once, in registers; where there is no code for
-// that, of the tallest matrix kernel on a tile and a panel in the cache.
+// PeakOps returns the multiplications and additions per second of the machine's
+// int8 products on all threads at once, in registers; where the best level has no
+// code for that, of its tallest matrix kernel on a tile and a panel in the cache.
 func (b *Backend) PeakOps() float64 {
-	peak := b.kernels.peak
+	best, err := levelNamed("")
+	if err != nil {
+		panic(err)
+	}
+	peak := best.peak
 	if peak == nil {
 		peak = b.kernelPeak
 	}
-	return together(b.options.Threads, peak)
+	return together(b.options.Threads, func() (work int) {
+		for range 200 { // some 2 ms: a goroutine's start is nothing beside it
+			work += peak()
+		}
+		return work
+	})
 }
 
 // kernelPeak runs a symmetric matrix kernel.
@@ -37,23 +46,32 @@ func (b *Backend) kernelPeak() int {
 }
 
 // StreamRate returns the bytes per second that all threads read together from
-// memory beyond the first two levels of cache.
+// memory, of a piece as large as the default model.
 func (b *Backend) StreamRate() float64 {
-	var a arena
-	const each = 64 << 20
-	a.grow(each * b.options.Threads)
-	defer a.mem.close()
-	clear(a.mem.bytes)
+	best, err := levelNamed("")
+	if err != nil {
+		panic(err)
+	}
+	read := best.read
+	if read == nil {
+		read = func(part []byte) { best.max(unsafe.Slice((*float32)(pointer(unsafe.SliceData(part))), len(part)/4)) }
+	}
+	each := 96 << 20 / b.options.Threads &^ 511
+	var from weightMemory
+	all, err := from.take(int64(each * b.options.Threads))
+	if err != nil {
+		panic(err)
+	}
+	defer from.close()
+	for i := range all {
+		all[i] = 1 // else every page is the one page of zeros
+	}
 	var next atomic.Int64
 	return together(b.options.Threads, func() int {
 		i := int(next.Add(1)-1) % b.options.Threads
-		part := a.mem.bytes[i*each : (i+1)*each]
-		var max float32
-		for at := 0; at < each; at += 1 << 16 {
-			max += b.kernels.max(unsafe.Slice((*float32)(pointer(&part[at])), 1<<14))
-		}
-		if max != 0 {
-			panic("BUG: memory changed")
+		const call = 1 << 18
+		for part := all[i*each : (i+1)*each]; len(part) > 0; part = part[min(call, len(part)):] {
+			read(part[:min(call, len(part))])
 		}
 		return each
 	})

@@ -52,8 +52,10 @@ type kernelSet struct {
 	exp        func(x []float32, top float32, l *lanes)
 
 	// peak runs int8 products in registers alone and returns the number of
-	// multiplications and additions; nil where there is no such code.
+	// multiplications and additions, read reads memory, a multiple of 512 bytes;
+	// nil where there is no such code. They only serve as yardsticks.
 	peak func() int
+	read func(b []byte)
 
 	// attention is indexed by the cache's element type.
 	attention [kernels.BF16 + 1]attentionKernels

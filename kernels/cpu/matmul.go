@@ -30,7 +30,7 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	t.panels, t.floatPanels = t.panels[:0], t.floatPanels[:0]
 	if m.quantized {
 		heights, padded := k.heights, &k.padded
-		if t.tiled = k.tiles != nil && rows >= minTiledRows; !t.tiled {
+		if t.tiled = k.tiles != nil && rows >= minTiledRows && !m.halves; !t.tiled {
 			heights, padded = k.floatHeights, &noPadding
 		}
 		t.panels = appendPanels(t.panels, rows, heights, padded)
@@ -47,7 +47,7 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 
 	perTile := max(int(m.bytes)/m.tiles/weightBytesPerNs, tileRows*m.cols*rows/productsPerNs)
 	t.tilesPerChunk = chunkSize(m.tiles, perTile)
-	if t.tiled {
+	if t.tiled = t.tiled && m.quantized; t.tiled {
 		t.groupTiles = tileGroup
 		for t.groupTiles > 1 && m.tiles/t.groupTiles < chunksPerThread*b.options.Threads {
 			t.groupTiles /= 2

@@ -1,10 +1,13 @@
 package cpu
 
+import "unsafe"
+
 func init() {
 	avx512.peak = func() int {
 		dotPeakAVX512(4000)
 		return 4000 * 2048
 	}
+	avx512.read = func(b []byte) { readAVX512(pointer(unsafe.SliceData(b)), len(b)) }
 }
 
 // tilePeak is kernelSet.peak of the tile unit.
@@ -19,6 +22,9 @@ func tilePeak() int {
 
 //go:noescape
 func dotPeakAVX512(rounds int)
+
+//go:noescape
+func readAVX512(from pointer, n int)
 
 //go:noescape
 func tilePeakAMX(config pointer, rounds int)

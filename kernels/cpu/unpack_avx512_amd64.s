@@ -22,7 +22,12 @@ TEXT ·nibblesAVX512(SB), NOSPLIT, $0-32
 	VMOVDQU64 Z0, (64*c)(DI)       \
 	VMOVDQU64 Z1, (64*c+256)(DI)
 
+// A tile ends before the hardware's own prefetchers have found it.
 loop:
+	PREFETCHT0 4096(SI)
+	PREFETCHT0 4160(SI)
+	PREFETCHT0 4224(SI)
+	PREFETCHT0 4288(SI)
 	CHUNK(0)
 	CHUNK(1)
 	CHUNK(2)

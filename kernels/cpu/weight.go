@@ -15,6 +15,8 @@ type weight struct {
 	tiles int
 	// quantized and float tell which kinds of activations a product needs.
 	quantized, float bool
+	// halves says that a part has two scales to a block.
+	halves bool
 }
 
 // segment is the tiles of one part.
@@ -56,6 +58,7 @@ func newWeight(parts []kernels.HostTensor, m Math, from *weightMemory) (*weight,
 		w.bytes += int64(tilesOf(s.rows)) * int64(s.tileBytes)
 		w.quantized = w.quantized || f.quantized()
 		w.float = w.float || !f.quantized()
+		w.halves = w.halves || formats[f].scales == scale6K
 		w.segments = append(w.segments, s)
 	}
 	free, err := from.take(w.bytes)
