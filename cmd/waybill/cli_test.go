@@ -101,6 +101,7 @@ func TestStartUpErrorsAreOneClearLineAndStatus2(t *testing.T) {
 		{"negative interval", nil, []string{tinyModel, "--sse-keep-alive-interval=-1"}, []string{"--sse-keep-alive-interval"}},
 		{"interval beyond an int", nil, []string{tinyModel, "--sse-keep-alive-interval=9223372036854775807"}, []string{"--sse-keep-alive-interval"}},
 		{"negative grace", nil, []string{tinyModel, "--drain-grace=-1s"}, []string{"--drain-grace"}},
+		{"console for everybody", nil, []string{tinyModel, "--host", "0.0.0.0", "--console"}, []string{"--console", "--api-key"}},
 		{"unknown flag", nil, []string{tinyModel, "--no-such-flag"}, []string{"--no-such-flag"}},
 		{"no such status", nil, []string{tinyModel, "--overload-status", "500"}, []string{"--overload-status"}},
 		{"unknown kernel level", []string{"WAYBILL_CPU=z80"}, []string{tinyModel}, []string{"z80"}},
