@@ -67,9 +67,14 @@ document.addEventListener("keydown", (e) => {
   }
   if (e.target.matches("input")) return;
   if (e.key >= "1" && e.key <= String(views.length)) location.hash = views[e.key - 1][0];
-  else if (e.key === "/" && current.table) { e.preventDefault(); setTimeout(() => current.table.input.focus()); }
+  else if (e.key === "/" && current.table) e.preventDefault(); // some browsers search by it
   else if (e.key === " " && !e.target.matches("button")) { e.preventDefault(); setPaused(!paused); }
   else if (current.table && (e.key === "ArrowDown" || e.key === "ArrowUp")) { e.preventDefault(); current.table.move(e.key === "ArrowDown" ? 1 : -1); }
+});
+
+// With the key up, so that the slash itself goes nowhere.
+document.addEventListener("keyup", (e) => {
+  if (e.key === "/" && current.table && !e.target.matches("input")) current.table.input.focus();
 });
 
 function sample(s) {
