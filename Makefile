@@ -80,6 +80,12 @@ simulate: ## Simulate HOURS (24) of mixed load on the scheduler under SEED (1).
 planted: ## Plant scheduler bugs one by one; the simulations must find each within a minute.
 	go test ./actors/sched -count=1 -timeout 30m -run Planted -v -planted
 
+BLACKBOX := StreamsThatAreClosed|CloseBeforeTheFirst|CharactersOfALong|ErrorsComeBefore|StopStringsAt|OverloadIsRefused|ControlPlaneUnder|PipelinedAnswers|HostileBodies|SlowSenders|ALongPrompt|NobodyStarves|FirstRequestIs|RollingRestart
+
+.PHONY: blackbox
+blackbox: model ## Run the black-box tests of the built server alone, where times are judged.
+	go test ./cmd/waybill -count=1 -timeout 15m -v -run '$(BLACKBOX)'
+
 SOAK ?= 10m
 
 .PHONY: soak

@@ -43,11 +43,15 @@ func (a *intakeActor) Drained() {
 		return
 	}
 	j := a.works[0]
-	if a.slice(j) {
-		a.works = a.works[1:]
+	done := a.slice(j)
+	// Shifted and not cut: the array would keep jobs, and with them prompts of
+	// megabytes, long after their end.
+	last := len(a.works) - 1
+	copy(a.works, a.works[1:])
+	if a.works[last] = j; done {
+		a.works[last] = nil
+		a.works = a.works[:last]
 		a.load.Add(-1)
-	} else if len(a.works) > 1 {
-		a.works = append(a.works[1:], j)
 	}
 	if len(a.works) > 0 {
 		a.ref.Tell(intakeMore{})

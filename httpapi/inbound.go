@@ -24,7 +24,7 @@ const (
 	// trimAfter is how many bytes of large bodies are let go of before memory is
 	// given back to the system, trimPause the least time between two times: each
 	// is a garbage collection.
-	trimAfter = 64 << 20
+	trimAfter = 4 << 20
 	trimPause = 5 * time.Second
 )
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"waybill/httpapi"
@@ -40,11 +38,9 @@ func lastWords(v any) {
 	}
 }
 
-// serveUntilSignal serves until SIGTERM or SIGINT, then drains. A second signal
+// serveUntilSignal serves until a signal comes, then drains. A second signal
 // ends the process at once.
-func (c *serveCmd) serveUntilSignal(srv *httpapi.Server, ln net.Listener, s *served) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+func (c *serveCmd) serveUntilSignal(srv *httpapi.Server, ln net.Listener, s *served, signals chan os.Signal) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	select {

@@ -80,8 +80,12 @@ func (c *serveCmd) Run() error {
 	if err != nil {
 		return exitError{2, err}
 	}
+	// Before the line that says so: whoever reads it may send a signal at once, and
+	// one that nobody has asked for ends the process.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	fmt.Fprintf(os.Stderr, "ready: %s, %s\n", s.line, at)
-	return c.serveUntilSignal(srv, ln, s)
+	return c.serveUntilSignal(srv, ln, s, signals)
 }
 
 // dumpWanted reads VT_TTFT_DUMP.
