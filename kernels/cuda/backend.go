@@ -27,10 +27,6 @@ const (
 	streamMaxRows = 8
 	// streamTurn: 0 loses a tenth of the bandwidth, 8 to 104 are alike (H200).
 	streamTurn = 24
-	// earlyBytes is half of an H200's L2 cache.
-	earlyBytes = 24 << 20
-	// blocksPerSM is how many blocks of src/stream.cu a multiprocessor holds.
-	blocksPerSM = 4
 	// stagingBytes is one of two pinned buffers through which weights pass.
 	stagingBytes = 32 << 20
 )
@@ -48,9 +44,6 @@ type Backend struct {
 	// streamTurn is by how many steps of 32 the blocks of src/stream.cu are apart in
 	// their way through k.
 	streamTurn int
-	// earlyBytes is how much a product of src/stream.cu fetches into the L2 cache
-	// while the kernel ahead of it runs.
-	earlyBytes int
 	fn         functions
 	lt         *driver.Lt
 	plans      map[driver.LtShape]*driver.LtPlan
@@ -99,9 +92,6 @@ func Open(o Options) (_ kernels.Backend, err error) {
 	if o.StreamRows > 0 {
 		b.streamMax = min(o.StreamRows, streamRows[1])
 	}
-	if o.EarlyBytes != 0 {
-		b.earlyBytes = max(0, o.EarlyBytes)
-	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The primary context is the one that cuBLASLt and the runtime within the
@@ -128,7 +118,7 @@ func (b *Backend) describe() error {
 	if b.sms, err = b.device.Attribute(cu.MultiprocessorCount); err != nil {
 		return fmt.Errorf("cuda: multiprocessors: %w", err)
 	}
-	b.major, b.streamMax, b.streamTurn, b.earlyBytes = major, streamMaxRows, streamTurn, earlyBytes
+	b.major, b.streamMax, b.streamTurn = major, streamMaxRows, streamTurn
 	b.name = fmt.Sprintf("cuda %s sm_%d%d", model, major, minor)
 	if major != 8 && (major != 9 || minor != 0) && major != 10 {
 		return fmt.Errorf("cuda: %w: %s has compute capability %d.%d, this binary has code for 8.x, 9.0 and 10.x", ErrNoGPU, model, major, minor)

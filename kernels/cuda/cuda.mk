@@ -69,6 +69,16 @@ cuda-tests: cuda-kernels ## Build the tests that run on a GPU machine into .arti
 	$(CUDAENV) go test -trimpath -tags cuda -ldflags '-s -w' -c -o $(GPUDIR)/kernels.test ./kernels/cuda
 	$(CUDAENV) go test -trimpath -tags cuda -ldflags '-s -w' -c -o $(GPUDIR)/model.test ./model
 
+.PHONY: cuda-bundle
+cuda-bundle: cuda cuda-tests ## Pack what a GPU machine without Go needs into .artifacts/gpu.tgz.
+	@mkdir -p $(GPUDIR)/model/testdata
+	cp bin/waybill-cuda $(GPUDIR)/
+	cp -r model/testdata/tiny $(GPUDIR)/model/testdata/
+	cp -r kernels/cuda/bundle/* $(GPUDIR)/
+	python3 kernels/cuda/bundle/shapes.py model/testdata/tiny/qwen3 $(GPUDIR)/shapes
+	tar czf $(GPUDIR).tgz -C .artifacts gpu
+	@du -m $(GPUDIR).tgz | awk '{print $$1 " MB"; if ($$1 > 40) {print "over 40 MB"; exit 1}}'
+
 .PHONY: cuda-vet
 cuda-vet: cuda-kernels ## Vet and test what can be without a GPU.
 	$(CUDAENV) go vet -tags cuda ./...

@@ -113,15 +113,9 @@ func (b *Backend) streams(mode int, p *product, y cu.DevicePtr, f follow) {
 	if p.bias != nil {
 		bias = p.bias.float
 	}
-	blocks := p.w.rows / 16
-	// Pieces of 512 bytes that a block fetches early, of those that run at once.
-	early := 0
-	if p.w.cols%256 == 0 {
-		early = b.earlyBytes / 512 / min(blocks, blocksPerSM*b.sms)
-	}
 	b.args.Struct().Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols).
-		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps).Int(b.streamTurn).Int(early)
-	b.launch("stream", b.fn.stream[mode][i], [3]int{blocks, 1, 1}, 256, 0, &b.args)
+		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps).Int(b.streamTurn)
+	b.launch("stream", b.fn.stream[mode][i], [3]int{p.w.rows / 16, 1, 1}, 256, 0, &b.args)
 }
 
 // fuseGate does the waiting product and the gated activation of its result at once.

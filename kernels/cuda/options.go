@@ -9,9 +9,6 @@ type Options struct {
 	// StreamRows is the largest number of rows for which products are streamed
 	// instead of left to cuBLASLt; 0 means what is best on an H200. For measurements.
 	StreamRows int
-	// EarlyBytes is how much of a weight is fetched while the kernel ahead runs; 0
-	// means what is best on an H200, less than 0 none. For measurements.
-	EarlyBytes int
 }
 
 // ErrNotBuilt says that the program was built without the tag cuda.

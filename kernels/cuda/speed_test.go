@@ -10,8 +10,7 @@ import (
 	"waybill/kernels"
 )
 
-// TestProductTimes prints what src/stream.cu, with more and more fetched early, and
-// cuBLASLt take for the products of the Qwen3 shapes, in µs. Weights take turns, so
+// TestProductTimes prints what src/stream.cu and cuBLASLt take for the products of the Qwen3 shapes, in µs. Weights take turns, so
 // that none is in the cache.
 func TestProductTimes(t *testing.T) {
 	opened, err := Open(Options{})
@@ -44,10 +43,8 @@ func TestProductTimes(t *testing.T) {
 		}
 		line := fmt.Sprintf("%-12s", shape.name)
 		for _, rows := range []int{1, 8, 16} {
-			for _, early := range []int{0, 8 << 20, earlyBytes} {
-				b.streamMax, b.earlyBytes = rows, early
-				line += fmt.Sprintf(" %7.1f", b.productTime(t, weights, x, y, rows))
-			}
+			b.streamMax = rows
+			line += fmt.Sprintf(" %7.1f", b.productTime(t, weights, x, y, rows))
 			b.streamMax = 0
 			line += fmt.Sprintf(" lt %7.1f |", b.productTime(t, weights, x, y, rows))
 		}

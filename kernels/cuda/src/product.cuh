@@ -22,8 +22,7 @@ struct Product {
     unsigned long long *sums_zero;      // to be cleared for a later product
     const unsigned long long *sums_in;  // of x's norm, or null
     float eps;
-    int turn;   // see stream.cu
-    int early;  // see stream.cu
+    int turn;  // see stream.cu
 };
 
 static __device__ inline float factor(const Product &p, int row) {

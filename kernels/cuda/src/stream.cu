@@ -36,16 +36,6 @@ static __device__ void stream(const Product &p) {
 #pragma unroll
     for (int i = 0; i < kStages; i++) fill(warp + i * kWarps, i);
     let_next_start();
-    // While the kernel ahead runs, the memory may be idle: more of our rows, behind
-    // what the ring holds, comes into the L2 cache. early counts pieces of 512 bytes.
-#if __CUDA_ARCH__ >= 900
-    for (int i = tid; i < p.early; i += kThreads) {
-        const int row = i % 16, step = kStages * kWarps + i / 16 * 8;
-        if (step + 8 > steps) break;
-        const bf16 *at = p.w + (size_t)(first + row % 8 + (row < 8 ? 0 : kMode == kGated ? p.n / 2 : 8)) * k + place(step);
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], 512;" ::"l"(at) : "memory");
-    }
-#endif
     ahead_done();
 
     const bf16 *xp[NT];

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# On the GPU machine: run.sh [tests|speed|serve|probe]... (all without an argument).
+# Logs go to $OUT, or to the folder out beside this file.
+set -uo pipefail
+cd "$(dirname "$0")"
+export OUT=${OUT:-$PWD/out}
+mkdir -p "$OUT"
+port=8111
+
+# server SHAPE: starts one on made-up weights and waits until it is ready.
+server() {
+	local from=$EPOCHREALTIME
+	VT_TTFT_DUMP=1 ./waybill-cuda serve "shapes/$1" --device cuda --load-format dummy --no-enable-prefix-caching \
+		--log-format none --port $port >"$OUT/serve-$1.log" 2>"$OUT/dump-$1.log" &
+	pid=$!
+	until curl -sf http://127.0.0.1:$port/ready >/dev/null; do
+		kill -0 $pid || { tail -5 "$OUT/dump-$1.log"; return 1; }
+		sleep 0.02
+	done
+	echo "$1: start to ready $(((${EPOCHREALTIME/./} - ${from/./}) / 1000)) ms"
+}
+
+stop() { kill -TERM $pid; wait $pid; rm -f "$OUT"/dump-*.log; }
+
+bench() { timeout 90 ./waybill-cuda bench --base-url http://127.0.0.1:$port "$@" 2>&1; }
+
+tests() {
+	timeout 120 ./kernels.test -test.v -test.run 'TestKernels|TestSteps|TestDummy|TestLogits|TestOpen' >"$OUT/kernels.log" 2>&1
+	echo "kernels: exit status $?"; grep -E -A3 -e '--- FAIL|^panic' "$OUT/kernels.log"
+	(cd model && timeout 60 ../model.test -test.v -test.run TestTinyModelsOnTheGPU >"$OUT/tiny.log" 2>&1)
+	echo "tiny models: exit status $?"; grep -E 'in all|FAIL|^panic' "$OUT/tiny.log"
+}
+
+speed() {
+	timeout 60 ./kernels.test -test.v -test.run TestProductTimes | tee "$OUT/products.log" | grep -F .go
+	(cd model && timeout 120 ../model.test -test.v -test.run TestStepTimes) | tee "$OUT/steps.log" | grep -F .go
+}
+
+serve() {
+	local load="--dataset-name random --metric-percentiles 50,90,99 --seed 7"
+	for shape in Qwen3-0.6B Qwen3-8B; do
+		server $shape || return 1
+		bench $load --random-input-len 1024 --random-output-len 128 --max-concurrency 1 --num-prompts 12 --num-warmups 2
+		bench $load --random-input-len 1024 --random-output-len 128 --max-concurrency 32 --num-prompts 192 --num-warmups 32
+		bench $load --random-input-len 32 --random-output-len 256 --max-concurrency 1 --num-prompts 3
+		bench $load --random-input-len 32 --random-output-len 256 --max-concurrency 32 --num-prompts 64
+		bench $load --random-input-len 64 --random-output-len 2 --max-concurrency 1 --num-prompts 40
+		stop
+	done | tee "$OUT/bench.log"
+}
+
+probe() {
+	for streams in 8 32; do
+		server Qwen3-8B || return 1
+		bench --probe phase --probe-streams $streams --probe-count 200 --probe-idle 40 --probe-input-len 64 \
+			--probe-stream-len 2048 --dump-file "$OUT/dump-Qwen3-8B.log"
+		stop
+	done | tee "$OUT/probe.log"
+}
+
+for part in ${@:-tests speed serve probe}; do $part; done
