@@ -88,10 +88,12 @@ func TestTLSAndUnixSocketsServeAndNoticeHangUps(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		res.Body.Close()
 		ctx, cancel := context.WithCancel(context.Background())
-		if res, err = ask(ctx, completion("[1,2,3]", 900, true)); err != nil {
+		streamed, err := ask(ctx, completion("[1,2,3]", 900, true))
+		if err != nil {
 			t.Fatal(err)
 		}
 		cancel()
+		streamed.Body.Close()
 		within(t, 5*time.Second, "the abort is logged", func() bool { return strings.Contains(p.log(), "reason=abort") })
 		if strings.Contains(p.log(), "s3cret-key") {
 			t.Error("the API key is in the log")

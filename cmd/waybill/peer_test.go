@@ -215,24 +215,6 @@ func (t *talk) firstText() time.Time {
 	return time.Time{}
 }
 
-// gaps returns the times between events with text, sorted.
-func (t *talk) gaps() []time.Duration {
-	var last time.Time
-	var out []time.Duration
-	for _, e := range t.events {
-		w := parsed(e.data)
-		if len(w.Choices) == 0 || w.Choices[0].Text == "" {
-			continue
-		}
-		if !last.IsZero() {
-			out = append(out, e.at.Sub(last))
-		}
-		last = e.at
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
-	return out
-}
-
 // ended reports whether a stream came to its proper end.
 func (t *talk) ended() bool {
 	return len(t.events) > 0 && t.events[len(t.events)-1].data == "[DONE]" && strings.Count(t.body, "[DONE]") == 1
