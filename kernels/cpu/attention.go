@@ -74,6 +74,8 @@ type attentionSums struct {
 type attentionScratch struct {
 	scores      [attentionRows * spanLen]float32
 	part, total attentionSums
+	// keyTiles and valueTiles are where the span's tiles lie.
+	keyTiles, valueTiles [spanLen / tileRows]pointer
 	// q is [dim][rows], keys is [dim][16], o is that of part and total.
 	q, o, keys arena
 }

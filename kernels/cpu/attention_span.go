@@ -18,6 +18,10 @@ type attentionWork struct {
 	rows      int // heads times tokens, rounded up to a multiple of mixRows
 	kernels   *attentionKernels
 	seq       *kernels.BatchSeq
+	// tiles is the end of the span's tiles, of tileBytes; far says that they are
+	// worth asking for ahead of time.
+	tiles, tileBytes int
+	far              bool
 }
 
 // attend computes the group's rows.
@@ -78,14 +82,23 @@ func (w *attentionWork) span(into *attentionSums, base int) {
 	for r := range into.tops {
 		into.tops[r], into.sums[r] = float32(math.Inf(-1)), lanes{}
 	}
-	w.ahead(w.keyAddress, first+tileRows, end)
-	for p := first; p < end; p += tileRows {
-		w.ahead(w.keyAddress, p+2*tileRows, end)
-		keys := w.keys(p, min(tileRows, end-p))
-		keys.scores[w.rows](pointer(&s.scores[p-base]), s.q.at(0), keys.tile, dim)
+	if w.task.cache.spec.BlockSize%tileRows == 0 {
+		w.locate(base, first, end)
+		scores := w.kernels.scores[w.rows]
+		w.ahead(&s.keyTiles, (first-base)/tileRows+1)
+		for i := (first - base) / tileRows; i < w.tiles; i++ {
+			w.ahead(&s.keyTiles, i+lead)
+			scores(pointer(&s.scores[i*tileRows]), s.q.at(0), s.keyTiles[i], dim)
+		}
+		for i := range lead {
+			w.ahead(&s.valueTiles, (first-base)/tileRows+i)
+		}
+	} else {
+		scores := w.task.backend.kernels.attentionFor(kernels.F32, dim).scores[w.rows]
+		for p := first; p < end; p += tileRows {
+			scores(pointer(&s.scores[p-base]), s.q.at(0), w.gatherKeys(p, min(tileRows, end-p)), dim)
+		}
 	}
-	w.ahead(w.valueAddress, first, end)
-	w.ahead(w.valueAddress, first+tileRows, end)
 	common := [2]int{base, end} // what all tokens see
 	for t := range w.group.tokens {
 		lo, hi := w.sees(t)
@@ -142,46 +155,40 @@ func (w *attentionWork) finish() {
 	}
 }
 
-// ahead asks for the tile at position p, if there is one: keys and values of a
-// step of few tokens come from memory, those of a long chunk are near.
-func (w *attentionWork) ahead(address func(p int) pointer, p, end int) {
+// lead is how many tiles ahead memory is asked for.
+const lead = 2
+
+// locate looks the tiles of [first, end) up in the block table. It serves block
+// sizes that are a multiple of a tile.
+func (w *attentionWork) locate(base, first, end int) {
+	s, c := w.scratch, w.task.cache
+	size, dim := c.spec.BlockSize, c.spec.HeadDim
+	for p := first; p < end; p += tileRows {
+		at := c.keyHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[p/size])) + p%size*dim
+		i := (p - base) / tileRows
+		s.keyTiles[i], s.valueTiles[i] = c.address(at), c.address(at+c.layer)
+	}
+	w.tiles, w.tileBytes = (end-base+tileRows-1)/tileRows, tileRows*dim*c.size
+	// Keys and values of a step of few tokens come from memory, those of a long
+	// chunk are near.
 	const long = 16
-	k, c := w.task.backend.kernels, w.task.cache
-	if p < end && w.seq.Len < long && k.prefetch != nil && c.spec.BlockSize%tileRows == 0 {
-		k.prefetch(address(p), tileRows*c.spec.HeadDim*c.size)
+	w.far = w.seq.Len < long && w.task.backend.kernels.prefetch != nil
+}
+
+// ahead asks for tile i of the span, if there is one.
+func (w *attentionWork) ahead(tiles *[spanLen / tileRows]pointer, i int) {
+	if w.far && i < w.tiles {
+		w.task.backend.kernels.prefetch(tiles[i], w.tileBytes)
 	}
 }
 
-// keyAddress returns where the tile of keys of position p lies.
-func (w *attentionWork) keyAddress(p int) pointer {
-	c := w.task.cache
-	at, _ := c.strip(p % c.spec.BlockSize)
-	return c.address(at + c.keyHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[p/c.spec.BlockSize])))
-}
-
-// valueAddress returns where the value of position p lies.
-func (w *attentionWork) valueAddress(p int) pointer {
-	c := w.task.cache
-	at := c.valueHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[p/c.spec.BlockSize]))
-	return c.address(at + p%c.spec.BlockSize*c.spec.HeadDim)
-}
-
-// keyTile is a tile of keys and the kernels for its element type.
-type keyTile struct {
-	*attentionKernels
-	tile pointer
-}
-
-// keys returns the tile of keys at position p, of which n are wanted.
-func (w *attentionWork) keys(p, n int) keyTile {
-	t := w.task
-	if t.cache.spec.BlockSize%tileRows == 0 {
-		return keyTile{w.kernels, w.keyAddress(p)}
-	}
-	dst := w.scratch.keys.at(0)
+// gatherKeys returns a float32 tile of the n keys from position p, where a block
+// does not hold whole tiles.
+func (w *attentionWork) gatherKeys(p, n int) pointer {
+	t, dst := w.task, w.scratch.keys.at(0)
 	tile := unsafe.Slice((*float32)(dst), t.layer.HeadDim*tileRows)
 	t.cache.keyTile(tile, t.layer.Layer, w.kvHead, w.seq.Blocks, p, n)
-	return keyTile{t.backend.kernels.attentionFor(kernels.F32, t.layer.HeadDim), dst}
+	return dst
 }
 
 // softmax turns the scores [lo, hi) of row r into weights, relative to the
@@ -236,16 +243,27 @@ func (w *attentionWork) mixToken(into *attentionSums, token, base, lo, hi int) {
 	}
 }
 
-// mixRows adds positions [lo, hi) to the rows from r, a tile or a block at a time.
+// mixRows adds positions [lo, hi) to the rows from r, tile by tile, or block by
+// block where a block does not hold whole tiles.
 func (w *attentionWork) mixRows(into *attentionSums, kernel func(o, p, values pointer, n, dim int), r, base, lo, hi int) {
-	dim, size := w.task.layer.HeadDim, w.task.cache.spec.BlockSize
+	s, c, dim := w.scratch, w.task.cache, w.task.layer.HeadDim
+	o, size := unsafe.Add(into.o, 4*r*dim), c.spec.BlockSize
+	if size%tileRows == 0 {
+		for lo < hi {
+			i, at := (lo-base)/tileRows, lo%tileRows
+			if r == 0 {
+				w.ahead(&s.valueTiles, i+lead)
+			}
+			n := min(hi-lo, tileRows-at)
+			kernel(o, pointer(&s.scores[r*spanLen+lo-base]), unsafe.Add(s.valueTiles[i], at*dim*c.size), n, dim)
+			lo += n
+		}
+		return
+	}
 	for lo < hi {
 		n := min(hi-lo, size-lo%size)
-		if r == 0 && size%tileRows == 0 {
-			n = min(n, tileRows-lo%tileRows)
-			w.ahead(w.valueAddress, (lo+2*tileRows)&^(tileRows-1), hi)
-		}
-		kernel(unsafe.Add(into.o, 4*r*dim), pointer(&w.scratch.scores[r*spanLen+lo-base]), w.valueAddress(lo), n, dim)
+		at := c.valueHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[lo/size])) + lo%size*dim
+		kernel(o, pointer(&s.scores[r*spanLen+lo-base]), c.address(at), n, dim)
 		lo += n
 	}
 }
