@@ -30,6 +30,7 @@ type Model struct {
 	quantized bool
 	params    int64
 	packed    int64
+	file      int64 // bytes of the file's tensors
 }
 
 // LoadOptions says how weights are loaded.
@@ -77,7 +78,7 @@ func load(src *Source, b kernels.Backend, o LoadOptions) (*Model, error) {
 	if l.err == nil {
 		m.decoder = loadDecoder(l)
 	}
-	m.quantized, m.params, m.packed = l.quantized, l.params, l.packed
+	m.quantized, m.params, m.packed, m.file = l.quantized, l.params, l.packed, l.total
 	return m, l.err
 }
 
@@ -110,6 +111,9 @@ func (m *Model) NumParams() int64 { return m.params }
 
 // WeightBytes returns the device memory that packed matrices take, in bytes.
 func (m *Model) WeightBytes() int64 { return m.packed }
+
+// FileBytes returns the bytes of the file's tensors, 0 where values are made up.
+func (m *Model) FileBytes() int64 { return m.file }
 
 // CacheSpec describes the KV memory of numBlocks blocks of blockSize tokens.
 func (m *Model) CacheSpec(blockSize, numBlocks int, dt kernels.DType) kernels.CacheSpec {

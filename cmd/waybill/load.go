@@ -91,10 +91,19 @@ func (c *serveCmd) load() (*served, error) {
 	if s.engine, err = actors.New(cfg, m, tok); err != nil {
 		return nil, err
 	}
-	s.line = fmt.Sprintf("%s (%s, %d million parameters, %d MB packed), %s, %s%d KV blocks of %d tokens (%s), context %d%s",
-		s.names[0], m.Config().Architecture, (m.NumParams()+500_000)/1_000_000, m.WeightBytes()>>20, backend.Name(), d.note,
+	s.line = fmt.Sprintf("%s (%s, %d million parameters, packed %s), %s, %s%d KV blocks of %d tokens (%s), context %d%s",
+		s.names[0], m.Config().Architecture, (m.NumParams()+500_000)/1_000_000, packed(m), backend.Name(), d.note,
 		cfg.NumBlocks, cfg.BlockSize, cfg.KVType, cfg.MaxModelLen, notes)
 	return s, nil
+}
+
+// packed says what the matrices take in memory, and next to the file's tensors.
+func packed(m *model.Model) string {
+	s := fmt.Sprintf("%d MB", m.WeightBytes()>>20)
+	if file := m.FileBytes(); file > 0 {
+		s += fmt.Sprintf(", %.2fx of the file", float64(m.WeightBytes())/float64(file))
+	}
+	return s
 }
 
 // newTokenizer makes the tokenizer of a model file or folder.

@@ -41,3 +41,8 @@ func mixBF16x1AVX2(o, p, values pointer, n, dim int)
 
 //go:noescape
 func mixBF16x4AVX2(o, p, values pointer, n, dim int)
+
+// prefetchAMD64 asks for the n bytes at p, rounded up to two cache lines.
+//
+//go:noescape
+func prefetchAMD64(p pointer, n int)

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
 // Kernels of attention with AVX2: attention_avx512_amd64.s in halves of eight
-// lanes, with the same results. Rows of scores lie spanLen (512) float32 apart.
+// lanes, with the same results. Rows of scores lie spanLen (256) float32 apart.
 
 #define LOADF32(p, Y) VMOVUPS p, Y
 #define LOADF16(p, Y) VCVTPH2PS p, Y
@@ -47,13 +47,13 @@ loop:                             \
 	JNZ  loop                 \
 	VMOVUPS Y0, (DI)          \
 	VMOVUPS Y1, 32(DI)        \
-	VMOVUPS Y2, 2048(DI)      \
-	VMOVUPS Y3, 2080(DI)      \
-	VMOVUPS Y4, 4096(DI)      \
-	VMOVUPS Y5, 4128(DI)      \
-	VMOVUPS Y6, 6144(DI)      \
-	VMOVUPS Y7, 6176(DI)      \
-	ADDQ $8192, DI            \
+	VMOVUPS Y2, 1024(DI)      \
+	VMOVUPS Y3, 1056(DI)      \
+	VMOVUPS Y4, 2048(DI)      \
+	VMOVUPS Y5, 2080(DI)      \
+	VMOVUPS Y6, 3072(DI)      \
+	VMOVUPS Y7, 3104(DI)      \
+	ADDQ $4096, DI            \
 	ADDQ $16, SI              \
 	SUBQ $4, R10              \
 	JNZ  quad                 \
@@ -65,7 +65,7 @@ loop:                             \
 // DI, R9 first and third row of sums   R10 bytes of a row of sums
 // SI weights   DX values   R12 bytes of a value   R13 elements left   AX value
 #define WEIGHT(r, A, B) \
-	VBROADCASTSS (2048*r)(R8), Y10 \
+	VBROADCASTSS (1024*r)(R8), Y10 \
 	VFMADD231PS Y10, Y8, A         \
 	VFMADD231PS Y10, Y9, B
 
@@ -186,3 +186,15 @@ TEXT ·mixBF16x1AVX2(SB), NOSPLIT, $0-40
 // func mixBF16x4AVX2(o, p, values pointer, n, dim int)
 TEXT ·mixBF16x4AVX2(SB), NOSPLIT, $0-40
 	MIX4(LOADBF16, 2)
+
+// func prefetchAMD64(p pointer, n int)
+TEXT ·prefetchAMD64(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), SI
+	MOVQ n+8(FP), CX
+line:
+	PREFETCHT1 (SI)
+	PREFETCHT1 64(SI)
+	ADDQ $128, SI
+	SUBQ $128, CX
+	JGT  line
+	RET

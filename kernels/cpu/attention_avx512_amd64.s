@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// Kernels of attention. Rows of scores lie spanLen (512) float32 apart.
+// Kernels of attention. Rows of scores lie spanLen (256) float32 apart.
 
 #define ROWS4(op) op(0, Z0); op(1, Z1); op(2, Z2); op(3, Z3)
 #define ROWS8(op) ROWS4(op); op(4, Z4); op(5, Z5); op(6, Z6); op(7, Z7)
@@ -8,7 +8,7 @@
 
 #define ZERO(r, S) VPXORQ S, S, S
 #define MULADD(r, S) VFMADD231PS.BCST (4*r)(SI), Z24, S
-#define STORE(r, S) VMOVUPS S, (2048*r)(DI)
+#define STORE(r, S) VMOVUPS S, (1024*r)(DI)
 
 #define LOADF32(p, Z) VMOVUPS p, Z
 #define LOADF16(p, Z) VCVTPH2PS p, Z
@@ -39,7 +39,7 @@ loop:                         \
 // DI, R9 first and third row of sums   R10 bytes of a row of sums
 // SI weights   DX values   R12 bytes of a value   R13 elements left   AX value
 #define ACCUMULATE(r, A, B, C, D) \
-	VBROADCASTSS (2048*r)(R8), Z28 \
+	VBROADCASTSS (1024*r)(R8), Z28 \
 	VFMADD231PS Z24, Z28, A        \
 	VFMADD231PS Z25, Z28, B        \
 	VFMADD231PS Z26, Z28, C        \
@@ -107,9 +107,9 @@ rest:                                           \
 narrow:                                         \
 	LOAD((AX), Z24)                         \
 	VFMADD231PS.BCST (R8), Z24, Z0          \
-	VFMADD231PS.BCST 2048(R8), Z24, Z4      \
-	VFMADD231PS.BCST 4096(R8), Z24, Z8      \
-	VFMADD231PS.BCST 6144(R8), Z24, Z12     \
+	VFMADD231PS.BCST 1024(R8), Z24, Z4      \
+	VFMADD231PS.BCST 2048(R8), Z24, Z8      \
+	VFMADD231PS.BCST 3072(R8), Z24, Z12     \
 	ADDQ $4, R8                             \
 	ADDQ R12, AX                            \
 	DECQ CX                                 \

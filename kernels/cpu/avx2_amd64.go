@@ -22,6 +22,7 @@ var avx2 = kernelSet{
 	rotate:       rotate256,
 	max:          max256,
 	exp:          exp256,
+	prefetch:     prefetchAMD64,
 	symmetric:    [maxPanel + 1]int8Kernel{1: symmetric1AVX2, 2: symmetric2AVX2, 4: symmetric4AVX2},
 	affine:       [maxPanel + 1]int8Kernel{1: affine1AVX2, 2: affine2AVX2, 4: affine4AVX2},
 	halfBlocks:   [maxPanel + 1]int8Kernel{1: halfBlocks1AVX2, 2: halfBlocks2AVX2, 4: halfBlocks4AVX2},

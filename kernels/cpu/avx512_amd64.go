@@ -21,6 +21,7 @@ var avx512 = kernelSet{
 	max:         max512,
 	exp:         exp512,
 	attention:   attentionAVX512,
+	prefetch:    prefetchAMD64,
 	symmetric:   [maxPanel + 1]int8Kernel{1: symmetric1AVX512, 2: symmetric2AVX512, 4: symmetric4AVX512, 8: symmetric8AVX512, 12: symmetric12AVX512},
 	affine:      [maxPanel + 1]int8Kernel{1: affine1AVX512, 2: affine2AVX512, 4: affine4AVX512, 8: affine8AVX512, 12: affine12AVX512},
 	halfBlocks:  [maxPanel + 1]int8Kernel{1: halfBlocks1AVX512, 2: halfBlocks2AVX512, 4: halfBlocks4AVX512, 8: halfBlocks8AVX512, 12: halfBlocks12AVX512},

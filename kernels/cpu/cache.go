@@ -29,6 +29,8 @@ func newCache(spec kernels.CacheSpec) (*cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cpu: cache of %d blocks: %w", spec.NumBlocks, err)
 	}
+	// A step behind long contexts reads pieces of 2 KiB all over the cache.
+	adviseHuge(m.bytes)
 	head := spec.BlockSize * spec.HeadDim
 	return &cache{
 		spec: spec, mem: m, size: spec.DType.BlockBytes(),

@@ -21,8 +21,9 @@
 //     Neither the height of a panel nor the thread decides about it (format.go,
 //     panel.go).
 //   - Attention (attention.go): a score is one lane's sum in the order of headDim;
-//     the softmax and the sum of values run in the order of positions and rescale
-//     at multiples of 512 positions, counted from the first of the sequence.
+//     spans of 256 positions, counted from the first of the sequence, are summed up
+//     in the order of positions and folded together in the order of spans. Which
+//     threads do them does not matter.
 //   - All other ops treat a row by itself (rows.go, rope.go).
 //
 // # Int8

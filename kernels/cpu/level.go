@@ -57,6 +57,8 @@ type kernelSet struct {
 	peak func() int
 	read func(b []byte)
 
+	// prefetch asks for n bytes that will be read soon.
+	prefetch func(p pointer, n int)
 	// attention is indexed by the cache's element type.
 	attention [kernels.BF16 + 1]attentionKernels
 }

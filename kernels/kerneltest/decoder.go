@@ -114,6 +114,38 @@ func (d *Decoder) Step(t testing.TB, batch *kernels.Batch) {
 	}
 }
 
+// Remember fills the cache's places of batch with random keys and values, for
+// steps behind a context that nobody computed.
+func (d *Decoder) Remember(t testing.TB, batch *kernels.Batch) {
+	b, s := d.backend, &d.Shape
+	rng := rand.New(rand.NewPCG(3, 4))
+	width := (s.NumHeads + 2*s.NumKVHeads) * s.HeadDim
+	rows := make([]float32, len(batch.Tokens)*width)
+	for i := range rows {
+		rows[i] = float32(rng.NormFloat64())
+	}
+	qkv := upload(t, b, rows)
+	b.Begin(batch)
+	for i := range d.layers {
+		b.RopeAndCache(qkv, d.cache, kernels.QKV{Layer: i, NumHeads: s.NumHeads, NumKVHeads: s.NumKVHeads, HeadDim: s.HeadDim, InvFreq: d.freq, Scale: 0.125})
+	}
+	if err := b.End(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Attend runs only the attention of all layers over batch.
+func (d *Decoder) Attend(t testing.TB, batch *kernels.Batch) {
+	b, s := d.backend, &d.Shape
+	b.Begin(batch)
+	for i := range d.layers {
+		b.Attention(d.attended, d.qkv, d.cache, kernels.QKV{Layer: i, NumHeads: s.NumHeads, NumKVHeads: s.NumKVHeads, HeadDim: s.HeadDim, InvFreq: d.freq, Scale: 0.125})
+	}
+	if err := b.End(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Prefill returns a batch of one prompt of n tokens.
 func Prefill(n int) *kernels.Batch {
 	b := &kernels.Batch{Logits: []int32{int32(n - 1)}}
