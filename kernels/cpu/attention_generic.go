@@ -57,12 +57,12 @@ func scoresGeneric(dst, q, keys pointer, dim, rows int, dt kernels.DType) {
 // mixGeneric is attentionKernels.mix1 and mix4 in plain Go.
 func mixGeneric(o, p, values pointer, n, dim, rows int, dt kernels.DType) {
 	sums := unsafe.Slice((*float32)(o), dim*rows)
-	for r := range rows {
-		row := sums[r*dim : (r+1)*dim]
-		for j := range n {
-			weight := *(*float32)(unsafe.Add(p, 4*(r*spanLen+j)))
-			for d := range row {
-				row[d] += float32(weight * element(values, j*dim+d, dt))
+	for j := range n {
+		for d := range dim {
+			value := element(values, j*dim+d, dt) // once for all rows: widening is slow
+			for r := range rows {
+				weight := *(*float32)(unsafe.Add(p, 4*(r*spanLen+j)))
+				sums[r*dim+d] += float32(weight * value)
 			}
 		}
 	}
