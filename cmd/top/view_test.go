@@ -10,7 +10,10 @@ import (
 func TestTextOfTheServerCannotDriveTheTerminal(t *testing.T) {
 	m := &model{url: "http://x", width: 80, height: 24}
 	s := &actors.Snapshot{Ready: true, Model: "m\x1b[2J\r\nowned\u202e", Pipeline: []actors.StageView{{Kind: "intake", State: "\x1b]0;t\a"}}}
-	s.Requests.Live = []actors.RequestView{{RID: "a\x1b[31mb"}}
+	s.Requests.Live = []actors.RequestView{{RID: "a\x1b[31mb", State: "s\x1b[2J"}}
+	s.Steps = []actors.StepView{{GapActor: "g\x1b[2J\u202e"}}
+	s.Pipeline[0].Kind = "k\a"
+	s.Memory.BlocksTotal, s.Memory.BlocksUsed = 10, -1 // nor end it
 	m.take(s)
 	for m.tab = range tabs {
 		text := sgr.ReplaceAllString(m.screen(), "")
