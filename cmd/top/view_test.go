@@ -1,8 +1,13 @@
 package top
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"waybill/actors"
 )
@@ -48,7 +53,7 @@ func TestOnceSaysWhyThereIsNothing(t *testing.T) {
 	m := &model{feed: &feed{out: make(chan any, 1)}}
 	m.feed.out <- errNothing{}
 	var b strings.Builder
-	if err := m.once(&b); err != (errNothing{}) {
+	if err := m.once(t.Context(), &b); err != (errNothing{}) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -56,3 +61,25 @@ func TestOnceSaysWhyThereIsNothing(t *testing.T) {
 type errNothing struct{}
 
 func (errNothing) Error() string { return "nothing" }
+
+// A server that takes the connection and says nothing holds nobody who has asked
+// to end.
+func TestOnceEndsWithItsContext(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, Options{URL: "http://" + ln.Addr().String(), Once: true, Out: io.Discard}) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it does not end")
+	}
+}
