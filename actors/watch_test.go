@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -101,5 +102,37 @@ func TestAStuckHandlerEndsTheOneBefore(t *testing.T) {
 	list := e.stuck.incidents()
 	if len(list) != 2 || !list[1].Over {
 		t.Errorf("incidents, newest first: %+v", list)
+	}
+}
+
+// A failure of the Inspector, at whichever message, loses no viewer and no place.
+func TestViewersOutliveAFailureOfTheInspector(t *testing.T) {
+	for _, at := range []int64{1, 2} { // the subscription's sample, and the timer's
+		cfg := testConfig()
+		var n atomic.Int64
+		cfg.Telemetry = func() ([]GPUInfo, error) {
+			if n.Add(1) == at {
+				panic("no telemetry")
+			}
+			return []GPUInfo{}, nil
+		}
+		e := startEngine(t, cfg)
+		w, err := e.Watch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			select {
+			case <-w.Updates:
+			case <-time.After(5 * time.Second):
+				t.Fatalf("failure at sample %d: the viewer gets no more", at)
+			}
+		}
+		w.Close()
+		for end := time.Now().Add(5 * time.Second); e.viewers.Load() != 0 || e.lane.on.Load(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("failure at sample %d: %d viewers, lane %v after the last left", at, e.viewers.Load(), e.lane.on.Load())
+			}
+		}
 	}
 }
