@@ -38,10 +38,7 @@ func (e *Engine) Watch() (*Watcher, error) {
 
 // Close ends the subscription.
 func (w *Watcher) Close() {
-	w.close.Do(func() {
-		w.engine.viewers.Add(-1)
-		w.engine.inspector.Tell(unsubscribe{w})
-	})
+	w.close.Do(func() { w.engine.inspector.Tell(unsubscribe{w}) })
 }
 
 // Sample returns one encoded snapshot without a subscription. Rates in it are
@@ -104,6 +101,9 @@ func (a *inspectorActor) Receive(m any) {
 		// The first picture at once. The others see it too: their interval is shorter.
 		a.sample()
 	case unsubscribe:
+		// Its place is free only now: two messages for each place is all the ring has
+		// to hold, however fast viewers come and go.
+		a.engine.viewers.Add(-1)
 		if delete(a.viewers, m.w); len(a.viewers) == 0 && a.timer != nil {
 			a.timer.Stop()
 			a.timer = nil

@@ -77,11 +77,16 @@ func (d *stuckDetector) look(now int64) {
 	defer d.mu.Unlock()
 	for name, o := range d.open {
 		if !seen[name] {
-			if v := d.at(o.index); v != nil {
-				v.Over = true
-			}
+			d.over(o)
 			delete(d.open, name)
 		}
+	}
+}
+
+// over ends an incident. mu is held.
+func (d *stuckDetector) over(o *openStuck) {
+	if v := d.at(o.index); v != nil {
+		v.Over = true
 	}
 }
 
@@ -112,6 +117,9 @@ func (d *stuckDetector) note(actor, message string, since, now int64) {
 	d.mu.Unlock()
 	stack := actorStack(actor)
 	d.mu.Lock()
+	if o != nil {
+		d.over(o) // no look fell between its end and this one
+	}
 	d.open[actor] = &openStuck{since: since, index: d.total()}
 	d.engine.metrics.stuck.Add(1)
 	d.list = append(d.list, StuckView{At: unixMs(now), Actor: actor, Message: message, ForMs: ms, Stack: stack})

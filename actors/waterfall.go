@@ -23,7 +23,7 @@ type Waterfall struct {
 	StepsWaited int64           `json:"steps_waited" doc:"steps that ended between queued and scheduled"`
 	Chunks      int64           `json:"prefill_chunks" doc:"steps that computed its prompt; spans show the first 256 of these and of preemptions"`
 	PreemptedMs float64         `json:"preempted_ms" doc:"time without blocks after it had some"`
-	Dump        string          `json:"dump" doc:"its TTFTSPLIT line; empty until it has ended"`
+	Dump        string          `json:"dump" doc:"its TTFTSPLIT line; like parts, empty until it has ended and its answer is written"`
 	Shown       bool            `json:"content_shown" doc:"prompt and output may be shown"`
 	PromptText  string          `json:"prompt_text" doc:"its prompt, rendered, cut at 16 KiB; only with --console-show-content"`
 	OutputText  string          `json:"output_text" doc:"its output, likewise"`
@@ -77,7 +77,9 @@ var legs = []struct {
 func (e *Engine) Waterfall(rid string) (*Waterfall, error) {
 	for _, s := range e.registry.snapshot() {
 		if s.Bill.RID == rid {
-			return e.waterfall(&record{bill: s.Bill, split: s.Bill.Split()}, e.requestView(s, waybill.Now())), nil
+			// Parts and dump line come with the last stamp: before it they would
+			// change under way, and differ from the line that is printed.
+			return e.waterfall(&record{bill: s.Bill, split: waybill.Split{Reason: waybill.Running}}, e.requestView(s, waybill.Now())), nil
 		}
 	}
 	if r := e.exemplars.find(rid); r != nil {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"crypto/subtle"
 	"embed"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -165,7 +166,21 @@ func (s *Server) handleEvents(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("text/event-stream")
 	ctx.Response.Header.Set("X-Accel-Buffering", "no")
 	ctx.SetConnectionClose()
-	ctx.Response.SetBodyStream(&sampleStream{watcher: w, conn: c, server: s}, -1)
+	stream := &sampleStream{watcher: w, conn: c, server: s}
+	if ctx.Request.Header.IsHTTP11() {
+		ctx.Response.SetBodyStream(stream, -1)
+		return
+	}
+	// An HTTP/1.0 client does not know chunks.
+	head := []byte("HTTP/1.0 200 OK\r\n")
+	for k, v := range ctx.Response.Header.All() {
+		head = fmt.Appendf(head, "%s: %s\r\n", k, v)
+	}
+	ctx.HijackSetNoResponse(true)
+	ctx.Hijack(func(net.Conn) {
+		defer c.Close()
+		_, _ = stream.WriteTo(&headed{c: c, head: append(head, "\r\n"...)})
+	})
 }
 
 // sampleStream writes a viewer's samples on the connection's own goroutine.

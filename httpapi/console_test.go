@@ -136,6 +136,23 @@ func TestConsoleHidesContent(t *testing.T) {
 	}
 }
 
+// A viewer that knows no chunks gets none, and leaves nothing behind.
+func TestConsoleEventsForHTTP10(t *testing.T) {
+	s := startServer(t, consoleOn)
+	c := s.dial()
+	c.send(strings.Replace(strings.Replace(request("GET", "/console/api/events", ""), "Host: test", "Host: localhost", 1), "HTTP/1.1", "HTTP/1.0", 1))
+	time.AfterFunc(300*time.Millisecond, s.Closing)
+	r := c.must()
+	c.Close()
+	if r.proto != "HTTP/1.0" || r.chunked || r.header["connection"] != "close" || r.header["content-type"] != "text/event-stream" || r.header["x-content-type-options"] != "nosniff" {
+		t.Errorf("%s %v", r.proto, r.header)
+	}
+	if text := r.text(); !strings.HasPrefix(text, "data: {") || !strings.HasSuffix(text, "}\n\n") {
+		t.Errorf("body %.100q", text)
+	}
+	eventually(t, "all connections are closed", func() bool { return s.http.GetOpenConnectionsCount() == 0 })
+}
+
 // Actions are off, ask for their header, and do what they say.
 func TestConsoleActions(t *testing.T) {
 	const meant = consoleActionHeader + ": 1"

@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options) error {
 	go f.run(ctx)
 	m := &model{url: o.URL, feed: f, width: 100, height: 40}
 	if o.Once {
-		return m.once(o.Out)
+		return m.once(ctx, o.Out)
 	}
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithOutput(os.Stdout)).Run()
 	return err
@@ -60,9 +60,15 @@ func Run(ctx context.Context, o Options) error {
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // once prints the second sample, the first that has rates.
-func (m *model) once(out io.Writer) error {
+func (m *model) once(ctx context.Context, out io.Writer) error {
 	for seen := 0; seen < 2; {
-		switch v := (<-m.feed.out).(type) {
+		var got any
+		select {
+		case got = <-m.feed.out:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		switch v := got.(type) {
 		case error:
 			return v
 		case *actors.Snapshot:

@@ -78,7 +78,7 @@ func (m *model) overview(b *strings.Builder, s *actors.Snapshot) {
 	for _, g := range s.Pipeline {
 		rows = append(rows, []string{
 			g.Kind, fmt.Sprint(g.Actors), percent(g.Utilisation), fmt.Sprint(g.Depth), millis(g.OldestMs), fmt.Sprintf("%.1f", g.PerS),
-			millis(g.WaitP50Us / 1e3), millis(g.WaitP99Us / 1e3), millis(g.HandleP50Us / 1e3), millis(g.HandleP99Us / 1e3), plain(g.State) + " " + millis(g.StateSinceMs),
+			millis(g.WaitP50Us / 1e3), millis(g.WaitP99Us / 1e3), millis(g.HandleP50Us / 1e3), millis(g.HandleP99Us / 1e3), g.State + " " + millis(g.StateSinceMs),
 		})
 	}
 	table(b, rows, 1)
@@ -122,8 +122,8 @@ func (m *model) actors(b *strings.Builder, s *actors.Snapshot) {
 	rows := [][]string{{"actor", "busy", "waiting", "per s", "wait p50", "p99", "handle p50", "p99", "failures", "state"}}
 	for _, a := range s.Actors {
 		rows = append(rows, []string{
-			plain(a.Name), percent(a.Utilisation), fmt.Sprint(a.Depth), fmt.Sprintf("%.1f", a.PerS),
-			millis(a.WaitP50Us / 1e3), millis(a.WaitP99Us / 1e3), millis(a.HandleP50Us / 1e3), millis(a.HandleP99Us / 1e3), fmt.Sprint(a.Panics), plain(a.State) + " " + millis(a.StateMs),
+			a.Name, percent(a.Utilisation), fmt.Sprint(a.Depth), fmt.Sprintf("%.1f", a.PerS),
+			millis(a.WaitP50Us / 1e3), millis(a.WaitP99Us / 1e3), millis(a.HandleP50Us / 1e3), millis(a.HandleP99Us / 1e3), fmt.Sprint(a.Panics), a.State + " " + millis(a.StateMs),
 		})
 	}
 	table(b, rows, 1)
@@ -138,7 +138,7 @@ func (m *model) requests(b *strings.Builder, s *actors.Snapshot) {
 		rows := [][]string{{title, "state", "arrived", "time", "TTFT", "prompt", "cached", "output", "unsent", "lag"}}
 		for _, r := range rs {
 			rows = append(rows, []string{
-				plain(r.RID), r.State, clock(r.Arrived), millis(r.AgeMs), millis(r.TTFTMs), fmt.Sprint(r.Prompt), fmt.Sprint(r.Cached), fmt.Sprint(r.Output), fmt.Sprint(r.Pending), millis(r.LagMs),
+				r.RID, r.State, clock(r.Arrived), millis(r.AgeMs), millis(r.TTFTMs), fmt.Sprint(r.Prompt), fmt.Sprint(r.Cached), fmt.Sprint(r.Output), fmt.Sprint(r.Pending), millis(r.LagMs),
 			})
 		}
 		table(b, rows, 2)
@@ -161,12 +161,13 @@ func (m *model) stepTable(b *strings.Builder, _ *actors.Snapshot) {
 }
 
 // table aligns columns: the first text ones to the left, numbers to the right, the
-// last one to the left if it is text.
+// last one to the left if it is text. Cells are made plain here.
 func table(b *strings.Builder, rows [][]string, text int) {
 	widths := make([]int, len(rows[0]))
 	for _, r := range rows {
 		for i, c := range r {
-			widths[i] = max(widths[i], lipgloss.Width(c))
+			c = plain(c)
+			r[i], widths[i] = c, max(widths[i], lipgloss.Width(c))
 		}
 	}
 	for n, r := range rows {
@@ -225,7 +226,7 @@ func clock(ms float64) string {
 func bar(used, total int64, n int) string {
 	full := 0
 	if total > 0 {
-		full = min(n, int((used*int64(n)+total-1)/total))
+		full = max(0, min(n, int((used*int64(n)+total-1)/total)))
 	}
 	return strings.Repeat("█", full) + strings.Repeat("░", n-full)
 }

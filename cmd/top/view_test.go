@@ -1,8 +1,13 @@
 package top
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"waybill/actors"
 )
@@ -10,7 +15,10 @@ import (
 func TestTextOfTheServerCannotDriveTheTerminal(t *testing.T) {
 	m := &model{url: "http://x", width: 80, height: 24}
 	s := &actors.Snapshot{Ready: true, Model: "m\x1b[2J\r\nowned\u202e", Pipeline: []actors.StageView{{Kind: "intake", State: "\x1b]0;t\a"}}}
-	s.Requests.Live = []actors.RequestView{{RID: "a\x1b[31mb"}}
+	s.Requests.Live = []actors.RequestView{{RID: "a\x1b[31mb", State: "s\x1b[2J"}}
+	s.Steps = []actors.StepView{{GapActor: "g\x1b[2J\u202e"}}
+	s.Pipeline[0].Kind = "k\a"
+	s.Memory.BlocksTotal, s.Memory.BlocksUsed = 10, -1 // nor end it
 	m.take(s)
 	for m.tab = range tabs {
 		text := sgr.ReplaceAllString(m.screen(), "")
@@ -45,7 +53,7 @@ func TestOnceSaysWhyThereIsNothing(t *testing.T) {
 	m := &model{feed: &feed{out: make(chan any, 1)}}
 	m.feed.out <- errNothing{}
 	var b strings.Builder
-	if err := m.once(&b); err != (errNothing{}) {
+	if err := m.once(t.Context(), &b); err != (errNothing{}) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -53,3 +61,27 @@ func TestOnceSaysWhyThereIsNothing(t *testing.T) {
 type errNothing struct{}
 
 func (errNothing) Error() string { return "nothing" }
+
+// A server that takes the connection and says nothing holds nobody who has asked
+// to end.
+func TestOnceEndsWithItsContext(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for range 20 { // the server's silence and the end race
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		done := make(chan error, 1)
+		go func() { done <- Run(ctx, Options{URL: "http://" + ln.Addr().String(), Once: true, Out: io.Discard}) }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("it does not end")
+		}
+		cancel()
+	}
+}
