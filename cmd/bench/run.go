@@ -223,12 +223,7 @@ func (o *Options) load(ctx context.Context, c *client, bodies [][]byte, due []ti
 		l.records[i] = &Record{Due: at}
 		// A moment that has passed is not made up for: the request is late, and its
 		// client queue time says so.
-		if wait := time.Until(at); wait > 0 {
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
-			}
-		}
+		until(ctx, at)
 		queue <- i
 	}
 	close(queue)
