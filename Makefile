@@ -84,7 +84,7 @@ BLACKBOX := StreamsThatAreClosed|CloseBeforeTheFirst|CharactersOfALong|ErrorsCom
 
 .PHONY: blackbox
 blackbox: model ## Run the black-box tests of the built server alone, where times are judged.
-	go test ./cmd/waybill -count=1 -timeout 15m -v -run '$(BLACKBOX)'
+	go test ./cmd/waybill -count=1 -timeout 15m -v -run '$(BLACKBOX)' -judge
 
 SOAK ?= 10m
 

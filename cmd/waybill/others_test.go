@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"runtime"
 	"strconv"
@@ -9,6 +10,11 @@ import (
 	"testing"
 	"time"
 )
+
+// judge holds the black-box tests' times against their bounds: `make blackbox`. A
+// test that runs beside others, on a machine that may be somebody else's too, can
+// only judge counts.
+var judge = flag.Bool("judge", false, "judge times of the black-box tests")
 
 // maxOthers is the share of the machine that other programs may take before times
 // are not judged: a tenth of two cores delays a step by about as much.
@@ -47,6 +53,9 @@ func (p *process) load() (m machine) {
 // times say nothing: as when the packages of this repository are tested side by
 // side. `make blackbox` runs these tests alone, and judges.
 func (p *process) disturbed(t testing.TB, m machine) bool {
+	if !*judge {
+		return true
+	}
 	now := p.load()
 	if !m.known || !now.known {
 		return false
