@@ -222,7 +222,14 @@ func (e *Engine) startFrontend() (err error) {
 			}
 			return inspector
 		},
-		OnFailure: func(f mailbox.Failure) mailbox.Directive { e.report(f); return e.restartOrDie(f) },
+		OnFailure: func(f mailbox.Failure) mailbox.Directive {
+			// No request needs it: rather than the process its viewers are given up.
+			e.report(f)
+			if e.failsTooOften(f) {
+				clear(inspector.viewers)
+			}
+			return mailbox.Restart
+		},
 	})
 	if err != nil {
 		return err

@@ -170,14 +170,20 @@ func (e *Engine) onIntakeFailure(a *intakeActor, f mailbox.Failure) mailbox.Dire
 // restartOrDie restarts a failed Intake, Detokenizer or Ledger, unless it fails
 // too often.
 func (e *Engine) restartOrDie(f mailbox.Failure) mailbox.Directive {
+	if e.failsTooOften(f) {
+		go e.die(fmt.Errorf("%d failures of %s within %v, the last: %v", maxFailures, f.Actor, failureWindow, f.Reason))
+	}
+	return mailbox.Restart
+}
+
+// failsTooOften notes a failure and reports whether its actor has reached the limit.
+func (e *Engine) failsTooOften(f mailbox.Failure) bool {
 	e.failuresMu.Lock()
 	defer e.failuresMu.Unlock()
 	list := e.failures[f.Actor]
-	if e.tooMany(&list) {
-		go e.die(fmt.Errorf("%d failures of %s within %v, the last: %v", maxFailures, f.Actor, failureWindow, f.Reason))
-	}
+	often := e.tooMany(&list)
 	e.failures[f.Actor] = list
-	return mailbox.Restart
+	return often
 }
 
 // die answers everybody and tells the owner of the process to end it.

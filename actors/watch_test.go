@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,5 +135,30 @@ func TestViewersOutliveAFailureOfTheInspector(t *testing.T) {
 				t.Fatalf("failure at sample %d: %d viewers, lane %v after the last left", at, e.viewers.Load(), e.lane.on.Load())
 			}
 		}
+	}
+}
+
+// An inspector that always fails costs its viewers, and no request.
+func TestAFailingInspectorEndsNothingElse(t *testing.T) {
+	cfg := testConfig()
+	cfg.Telemetry = func() ([]GPUInfo, error) { panic("no telemetry") }
+	e := startEngine(t, cfg) // its OnFatal would fail the test
+	w, err := e.Watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for end := time.Now().Add(10 * time.Second); len(e.restarts.timeline()) < maxFailures; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d failures", len(e.restarts.timeline()))
+		}
+	}
+	g := goldens(t)[0]
+	if got, err := e.serve(e.request(g.IDs, len(g.Tokens)), &testConn{}); err != nil || fmt.Sprint(got) != fmt.Sprint(g.Tokens) {
+		t.Errorf("%v, tokens %v, want %v", err, got, g.Tokens)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	if n := len(e.restarts.timeline()); n != maxFailures {
+		t.Errorf("%d failures: it goes on sampling for nobody", n)
 	}
 }

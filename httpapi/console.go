@@ -58,11 +58,14 @@ func (s *Server) routeConsole(r *router.Router) {
 		r.GET("/console/{rest:*}", off)
 		return
 	}
-	r.GET("/console", s.consoleFile("index.html"))
-	r.GET("/console/assets/{file}", func(ctx *fasthttp.RequestCtx) {
+	asset := func(ctx *fasthttp.RequestCtx) {
 		name, _ := ctx.UserValue("file").(string)
 		s.consoleFile(name)(ctx)
-	})
+	}
+	r.GET("/console", s.consoleFile("index.html"))
+	r.HEAD("/console", s.consoleFile("index.html"))
+	r.GET("/console/assets/{file}", asset)
+	r.HEAD("/console/assets/{file}", asset)
 	api := func(h fasthttp.RequestHandler) fasthttp.RequestHandler { return s.consoleGuard(s.auth(h)) }
 	r.GET("/console/api/snapshot", api(s.handleSnapshot))
 	r.GET("/console/api/events", api(s.handleEvents))
