@@ -372,6 +372,9 @@ func TestConsoleWaterfall(t *testing.T) {
 		}
 		phone.shot(view + "-phone")
 	}
+	phone.do(script(`location.hash = "requests/one-of-many"`))
+	phone.until("the waterfall", `document.querySelectorAll("#waterfall rect").length > 5`)
+	phone.shot("waterfall-phone")
 }
 
 // A killed actor, a stuck handler and a slow reader are seen by name.

@@ -2,7 +2,6 @@ import { el, svg, ms, us, count, clock, panel } from "./dom.js";
 import { Table } from "./table.js";
 
 const kept = 4000;
-const width = 1200;
 const height = 150;
 
 /** StepsView draws engine steps as they follow one another. */
@@ -40,6 +39,7 @@ export class StepsView {
   }
 
   draw() {
+    const width = Math.max(320, this.chart.clientWidth || 1200); // text keeps its size on a phone
     const last = this.steps.at(-1);
     const end = last ? last.at + last.ms : 0;
     const from = end - 1000 * this.seconds;

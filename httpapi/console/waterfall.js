@@ -2,8 +2,7 @@ import { el, svg, ms } from "./dom.js";
 
 const kinds = [["wait", "wait"], ["handler", "handler"], ["device", "device"], ["socket", "socket"]];
 const row = 18;
-const left = 150;
-const width = 720;
+const left = 140; // of the labels
 
 /** waterfall draws a request's spans, one row each, on a common axis. */
 export function waterfall(w) {
@@ -18,6 +17,8 @@ export function waterfall(w) {
 }
 
 function chart(title, end, spans, milestones) {
+  // Text keeps its size on a phone: the drawing is as wide as its place.
+  const width = Math.max(330, Math.min(720, innerWidth - 36));
   // Chunks of a long prompt share one row, behind the prefill that they make up.
   const rows = [];
   for (const s of spans) {
@@ -28,7 +29,7 @@ function chart(title, end, spans, milestones) {
   const x = (v) => left + ((width - left - 60) * Math.min(v, end)) / end;
   const height = rows.length * row + 22;
   return el("div", {}, el("h2", {}, title), svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title },
-    [0, 0.25, 0.5, 0.75, 1].map((f) => [svg("line", { class: "axis", x1: x(f * end), x2: x(f * end), y1: 0, y2: height - 18 }), svg("text", { x: x(f * end), y: height - 5, "text-anchor": "middle" }, ms(f * end))]),
+    (width < 500 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((f) => [svg("line", { class: "axis", x1: x(f * end), x2: x(f * end), y1: 0, y2: height - 18 }), svg("text", { x: x(f * end), y: height - 5, "text-anchor": "middle" }, ms(f * end))]),
     milestones.filter((m) => m.ms > 0 && m.ms <= end).map((m) => svg("line", { class: "axis", x1: x(m.ms), x2: x(m.ms), y1: 0, y2: height - 18, "stroke-dasharray": "2 3" }, svg("title", {}, `${m.name} at ${ms(m.ms)}`))),
     rows.map((r, i) => {
       const total = r.spans.reduce((a, s) => a + Math.min(s.to_ms, end) - s.from_ms, 0);
