@@ -20,9 +20,10 @@ const root = ".."
 // layers says which packages of this module a package may import: the arrows of
 // docs/ARCHITECTURE.md. A folder stands for all below it, the longest one wins.
 var layers = map[string][]string{
-	"cmd/waybill":        {"httpapi", "actors", "model", "kernels", "cmd/bench", "cmd/ttft", "cmd/top"},
+	"cmd/waybill":        {"httpapi", "actors", "model", "kernels", "cmd/bench", "cmd/ttft", "cmd/top", "cmd/gpureport"},
 	"cmd/bench":          {"actors/waybill", "cmd/ttft/exposition", "cmd/ttft/dump"}, // clients: the ledger's names, nothing of the engine
 	"cmd/ttft":           {"actors/waybill"},
+	"cmd/gpureport":      {},         // runs the other programs
 	"cmd/top":            {"actors"}, // the types that the console sends
 	"httpapi":            {"actors"},
 	"actors":             {"actors/sched", "actors/waybill", "actors/mailbox", "model", "kernels"},

@@ -16,11 +16,12 @@ var version = "dev"
 // cli is the command line. Every flag has an environment form; docs/ENVIRONMENT.md
 // lists them all.
 type cli struct {
-	Serve   serveCmd   `cmd:"" help:"Serve a model over HTTP."`
-	Bench   benchCmd   `cmd:"" help:"Measure a server: load generator with the arguments and results of vllm bench serve."`
-	TTFT    ttftCmd    `cmd:"" name:"ttft" help:"Say where the time to first token went."`
-	Top     topCmd     `cmd:"" help:"Watch a server's actors, requests and steps in the terminal."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Serve   serveCmd     `cmd:"" help:"Serve a model over HTTP."`
+	Bench   benchCmd     `cmd:"" help:"Measure a server: load generator with the arguments and results of vllm bench serve."`
+	TTFT    ttftCmd      `cmd:"" name:"ttft" help:"Say where the time to first token went."`
+	Top     topCmd       `cmd:"" help:"Watch a server's actors, requests and steps in the terminal."`
+	Report  gpuReportCmd `cmd:"" name:"gpu-report" help:"Measure this GPU machine: conformance, goldens, steps, a server under load."`
+	Version versionCmd   `cmd:"" help:"Print the version."`
 }
 
 type versionCmd struct{}

@@ -79,6 +79,10 @@ cuda-bundle: cuda cuda-tests ## Pack what a GPU machine without Go needs into .a
 	tar czf $(GPUDIR).tgz -C .artifacts gpu
 	@du -m $(GPUDIR).tgz | awk '{print $$1 " MB"; if ($$1 > 40) {print "over 40 MB"; exit 1}}'
 
+.PHONY: gpu-report
+gpu-report: cuda-bundle ## Measure this machine's GPU: writes .artifacts/gpu-report/report.md and report.json.
+	cd $(GPUDIR) && ./waybill-cuda gpu-report --out $(CURDIR)/.artifacts/gpu-report
+
 .PHONY: cuda-vet
 cuda-vet: cuda-kernels ## Vet and test what can be without a GPU.
 	$(CUDAENV) go vet -tags cuda ./...

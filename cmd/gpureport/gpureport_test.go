@@ -1,0 +1,64 @@
+package gpureport
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+	"testing"
+)
+
+const log = `=== RUN   TestStepTimes
+    cuda_test.go:204: Qwen3-8B decode 1 x 300         device    4.460 ms, wall    4.474 ms (p99 4.482), idle between steps 9.1 µs (p99 36.0)
+    cuda_test.go:204: Qwen3-8B prefill 64             device    5.350 ms, wall    5.400 ms (p99 5.482), idle between steps 20.5 µs (p99 30.0)
+    cuda_test.go:204: Qwen3-8B decode 1 x 300         device    9.999 ms, wall    9.999 ms (p99 4.482), idle between steps 9.1 µs (p99 36.0)
+    cuda_test.go:80: llama, token by token: 2 tokens differ, transformers 4 of 192 (noise 0.354); margins [one/12 0.015 mixed/5 0.022]
+    cuda_test.go:80: qwen3_tied, at once: 0 tokens differ, transformers 9 of 192 (noise 0.338); margins []
+--- FAIL: TestKernels (1.00s)
+    --- PASS: TestKernels/Rows (0.10s)
+    --- FAIL: TestKernels/Rope (0.10s)
+        --- PASS: TestKernels/Rope/64 (0.10s)
+        --- FAIL: TestKernels/Rope/128 (0.10s)
+`
+
+func TestReadsWhatTestsSay(t *testing.T) {
+	steps := stepsOf(log)
+	if len(steps) != 2 || steps[0] != (Step{"Qwen3-8B", "decode 1 x 300", 4.46, 4.474, 9.1, 36}) || steps[1].What != "prefill 64" {
+		t.Errorf("steps %+v", steps)
+	}
+	golden := goldensOf(log)
+	if len(golden) != 2 || golden[0] != (Golden{"llama", "token by token", 2, 4, 192, "one/12 0.015 mixed/5 0.022"}) || golden[1].Margins != "" {
+		t.Errorf("goldens %+v", golden)
+	}
+	checks := checksOf(log)
+	if len(checks) != 4 || checks[1] != (Check{"TestKernels/Rows", true}) || checks[3] != (Check{"TestKernels/Rope/128", false}) {
+		t.Errorf("checks %+v", checks)
+	}
+}
+
+func TestMarkdownHasEveryPart(t *testing.T) {
+	r := &Report{
+		GPU: "a GPU", Checks: checksOf(log), Goldens: goldensOf(log), Steps: stepsOf(log), Failed: map[string]string{"probe": "lost\nmore"},
+		Loads:  []Load{{"Qwen3-8B", "64 in", map[string]any{"median_ttft_ms": 6.04, "failed": 0.0}}},
+		Probes: []Load{{"Qwen3-8B", "8 streams", map[string]any{"mean_ledger_wait_steps": 0.5}}},
+		Ready:  map[string]int64{"Qwen3-8B": 1800},
+	}
+	text := r.Markdown()
+	for _, want := range []string{
+		"**probe failed**: lost\n", "1 of 4 tests passed", "TestKernels/Rope/128", "| llama | token by token | 2 | 4 | 192 |",
+		"| Qwen3-8B | prefill 64 | 5.35 |", "| Qwen3-8B | 64 in | 6.04 | – |", "| 0 |", "8 streams", "0.500", "in 1800 ms",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
+
+func TestRunRefusesWhatIsNotThere(t *testing.T) {
+	if err := Run(t.Context(), Options{Folder: t.TempDir(), Dir: t.TempDir(), Only: []string{"nothing"}, Log: io.Discard}); err == nil {
+		t.Error("a part that does not exist: no error")
+	}
+	if err := Run(t.Context(), Options{Folder: t.TempDir(), Dir: t.TempDir(), Log: io.Discard}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no bundle: %v", err)
+	}
+}
