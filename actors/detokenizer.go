@@ -39,7 +39,7 @@ func (a *detokActor) Receive(m any) {
 			t := &m.tokens[i]
 			h := m.handoff
 			if !t.has {
-				h = nil
+				h = turn{}
 			}
 			if !a.token(t, m.at, h) {
 				h.done(1)
@@ -69,7 +69,7 @@ func (a *detokActor) state(s *Sequence) *detokState {
 
 // token handles one sequence's share of a step and reports whether the writer
 // took over the countdown h.
-func (a *detokActor) token(t *tokenFor, at int64, h *handoff) (handed bool) {
+func (a *detokActor) token(t *tokenFor, at int64, h turn) (handed bool) {
 	s := t.seq
 	if s.Bill.Reason() != waybill.Running {
 		return false
@@ -139,7 +139,7 @@ func (a *detokActor) token(t *tokenFor, at int64, h *handoff) (handed bool) {
 }
 
 // send gives a delta to the sequence's writer.
-func (a *detokActor) send(s *Sequence, d *detokState, delta *Delta, text []byte, h *handoff) bool {
+func (a *detokActor) send(s *Sequence, d *detokState, delta *Delta, text []byte, h turn) bool {
 	s.Bill.OutputTokens.Store(int64(d.out))
 	if !d.started {
 		d.started = true

@@ -177,8 +177,7 @@ func (a *gpuStepActor) run() {
 	a.engine.stepFinished()
 	sampled := a.count(m)
 	h := a.handoffs[int(a.step)%len(a.handoffs)]
-	h.reset(sampled)
-	m.handoff = h
+	m.handoff = h.reset(sampled)
 	a.results = append(a.results[:0], m.results...)
 	a.plan = nil
 	m.bound, m.void, m.bindAt = a.bind()

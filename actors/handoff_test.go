@@ -16,14 +16,14 @@ func TestHandoffWaitsForTheLastRow(t *testing.T) {
 	h := newHandoff()
 	timer := stoppedTimer()
 	for range 100 {
-		h.reset(3)
+		turn := h.reset(3)
 		var wg sync.WaitGroup
 		for range 3 {
-			wg.Go(func() { h.done(1) })
+			wg.Go(func() { turn.done(1) })
 		}
 		h.wait(timer)
 		wg.Wait()
-		if n := h.pending.Load(); n > 0 {
+		if n := h.pending(); n > 0 {
 			// Patience may run out on a busy machine; the count must still be right.
 			t.Fatalf("%d rows pending after all were counted down", n)
 		}
@@ -38,15 +38,21 @@ func TestHandoffIsPatientButNotForEver(t *testing.T) {
 	if d := time.Since(began); d < handoffPatience || d > time.Second {
 		t.Fatalf("waited %v for a writer that never came, patience is %v", d, handoffPatience)
 	}
-	// The straggler of the old step must not end the next one's wait early.
-	h.reset(1)
-	h.done(1)
+	// The straggler of an old step must not end a later one's wait early, nor be
+	// missing in its count.
+	old := h.reset(1)
+	next := h.reset(1)
+	old.done(1)
+	if n := h.pending(); n != 1 {
+		t.Fatalf("%d rows pending after an old turn was counted down, want 1", n)
+	}
+	next.done(1)
 	began = time.Now()
 	h.wait(stoppedTimer())
 	if d := time.Since(began); d > handoffPatience {
 		t.Fatalf("waited %v although nothing was pending", d)
 	}
-	var none *handoff
+	var none turn
 	none.done(1) // a row without a countdown
 }
 
@@ -65,8 +71,8 @@ func TestEveryRowIsCountedDown(t *testing.T) {
 	wg.Wait()
 	e.quiet()
 	for i, h := range e.pipe.Load().handoffs {
-		eventually(t, "the countdown is zero", func() bool { return h.pending.Load() == 0 })
-		if n := h.pending.Load(); n != 0 {
+		eventually(t, "the countdown is zero", func() bool { return h.pending() == 0 })
+		if n := h.pending(); n != 0 {
 			t.Errorf("handoff %d ends at %d", i, n)
 		}
 	}

@@ -61,7 +61,7 @@ type stepDone struct {
 	rows, prefillTokens, decodeRows int
 	changed                         bool
 	// handoff counts down the rows of the step that still have bytes to write.
-	handoff *handoff
+	handoff turn
 }
 
 var stepDones = sync.Pool{New: func() any { return new(stepDone) }}
@@ -88,7 +88,7 @@ type wake struct{}
 // From: Scheduler. Pooled; owner: Detokenizer, which puts it back.
 type tokenBatch struct {
 	at      int64 // when the step's tokens were on the host
-	handoff *handoff
+	handoff turn
 	tokens  []tokenFor
 }
 

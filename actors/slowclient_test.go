@@ -31,7 +31,7 @@ func TestNoStepWaitsForASlowClient(t *testing.T) {
 	handoffs := e.pipe.Load().handoffs
 	eventually(t, "the sequence is complete", func() bool { return slow.Sequences()[0].Bill.Reason() != 0 })
 	for _, h := range handoffs {
-		if h.pending.Load() > 0 {
+		if h.pending() > 0 {
 			held++
 		}
 	}

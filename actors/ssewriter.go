@@ -47,7 +47,7 @@ type Writer struct {
 	spare    []byte
 	firsts   []*waybill.Waybill
 	lasts    []*waybill.Waybill
-	handoffs []*handoff
+	handoffs []turn
 	choices  []Choice
 	open     int // sequences that have not ended
 	total    Usage
@@ -87,7 +87,7 @@ func (w *Writer) signal() {
 // delta appends what a step added to a choice and reports false if the client
 // is too far behind. h is counted down when the bytes were written. Detokenizer
 // only.
-func (w *Writer) delta(d *Delta, h *handoff) bool {
+func (w *Writer) delta(d *Delta, h turn) bool {
 	w.mu.Lock()
 	if w.ended {
 		w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *Writer) delta(d *Delta, h *handoff) bool {
 		}
 	}
 	late := w.writing // the last step's bytes are not through: no step waits for a slow client
-	if h != nil && !late {
+	if h.h != nil && !late {
 		w.handoffs = append(w.handoffs, h)
 	}
 	w.started = true
@@ -250,7 +250,7 @@ func (w *Writer) Choices() ([]Choice, Usage) { return w.choices, w.total }
 func (w *Writer) WriteTo(dst io.Writer, st Stamper) (int64, error) {
 	var n int64
 	var firsts, lasts []*waybill.Waybill
-	var handoffs []*handoff
+	var handoffs []turn
 	var tick *time.Timer
 	var tickC <-chan time.Time
 	if w.keepAlive > 0 {
