@@ -20,7 +20,7 @@ func FuzzPack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind, rows, blocks, order byte, data []byte) {
 		d := kernels.DType(kind)
 		if !d.Valid() || len(data) == 0 {
-			t.Skip()
+			t.Skip("not a tensor")
 		}
 		h := kernels.HostTensor{Name: "w", DType: d, Rows: int(rows)%40 + 1, Cols: (int(blocks)%4 + 1) * d.BlockElems()}
 		h.Data = make([]byte, h.Rows*d.RowBytes(h.Cols))

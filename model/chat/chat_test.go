@@ -422,7 +422,7 @@ func FuzzRender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content, role string) {
 		data, err := json.Marshal([]map[string]string{{"role": "system", "content": content}, {"role": role, "content": content}})
 		if err != nil {
-			t.Skip()
+			t.Skip("not a message")
 		}
 		text, plain, err := tmpl.Render(data, Options{AddGenerationPrompt: true})
 		if err != nil {
