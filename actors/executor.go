@@ -67,7 +67,7 @@ func (x *hostExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.Res
 func (x *hostExecutor) reset(plan *sched.Plan) {
 	b := &x.batch
 	b.Tokens, b.Positions, b.Slots = b.Tokens[:0], b.Positions[:0], b.Slots[:0]
-	b.Seqs, b.Logits = b.Seqs[:0], b.Logits[:0]
+	b.Seqs, b.Logits, b.Draws = b.Seqs[:0], b.Logits[:0], b.Draws[:0]
 	x.plan, x.rows = plan, x.rows[:0]
 }
 

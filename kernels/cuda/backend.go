@@ -33,12 +33,13 @@ const (
 
 // Backend runs the ops on one GPU. It implements kernels.Stepper.
 type Backend struct {
-	name   string
-	device cu.Device
-	ctx    cu.CUContext
-	stream cu.Stream
-	sms    int // multiprocessors
-	major  int // of the compute capability
+	name    string
+	options Options
+	device  cu.Device
+	ctx     cu.CUContext
+	stream  cu.Stream
+	sms     int // multiprocessors
+	major   int // of the compute capability
 	// streamMax is the largest number of rows that src/stream.cu is used for.
 	streamMax int
 	// streamTurn is by how many steps of 32 the blocks of src/stream.cu are apart in
@@ -58,6 +59,7 @@ type Backend struct {
 	attn      attnMemory
 	tables    tables
 	steps     steps
+	draws     draws
 
 	batch *kernels.Batch
 	args  driver.Args
@@ -81,8 +83,8 @@ func Open(o Options) (_ kernels.Backend, err error) {
 	if o.Device < 0 || o.Device >= n {
 		return nil, fmt.Errorf("cuda: %w: device %d of %d", ErrNoGPU, o.Device, n)
 	}
-	b := &Backend{plans: map[driver.LtShape]*driver.LtPlan{}}
-	b.steps.graphs, b.steps.warm = map[int]*driver.Graph{}, map[int]bool{}
+	b := &Backend{options: o, plans: map[driver.LtShape]*driver.LtPlan{}}
+	b.steps.graphs, b.steps.warm = map[recording]*driver.Graph{}, map[recording]bool{}
 	if b.device, err = cu.GetDevice(o.Device); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", o.Device, err)
 	}
@@ -151,6 +153,9 @@ func (b *Backend) open() (err error) {
 	if err := b.openAttn(); err != nil {
 		return err
 	}
+	if err := b.openDraws(); err != nil {
+		return err
+	}
 	return b.openSteps()
 }
 
@@ -190,8 +195,9 @@ func (b *Backend) Begin(batch *kernels.Batch) {
 	}
 	b.unset = leave
 	b.batch, b.attn.planned = batch, false
+	b.draws.rows = b.draws.rows[:0] // the host samples
 	b.tables.layout(b.shapeOf(batch))
-	b.tables.fill(batch)
+	b.tables.fill(batch, &b.draws)
 	b.queueTables()
 }
 
@@ -223,6 +229,14 @@ func (b *Backend) launch(what string, fn cu.Function, grid [3]int, block, shared
 	}
 	s := driver.Shape{Grid: grid, Block: block, Shared: shared, Dependent: b.major >= 9}
 	b.fail(what, s.Launch(fn, b.stream, a))
+	b.settled(what)
+}
+
+// settled waits for what was queued last, if Options.Sync asks for it.
+func (b *Backend) settled(what string) {
+	if b.options.Sync && b.err == nil {
+		b.fail(what, b.stream.Synchronize())
+	}
 }
 
 // step returns the batch of the running step.
