@@ -21,9 +21,10 @@ type deviceExecutor struct {
 	started error
 }
 
-// newDeviceExecutor makes the KV memory and the activations on the device.
-func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheSpec, maxTokens, maxLogits int) (*deviceExecutor, error) {
-	host, err := newHostExecutor(m, spec, maxTokens, maxLogits)
+// newDeviceExecutor makes the KV memory and, if scratch is nil, the activations on the
+// device.
+func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheSpec, maxTokens, maxLogits int, scratch *model.Scratch) (*deviceExecutor, error) {
+	host, err := newHostExecutor(m, spec, maxTokens, maxLogits, scratch)
 	if err != nil {
 		return nil, err
 	}

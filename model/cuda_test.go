@@ -158,7 +158,7 @@ var shapes = map[string]Config{
 func TestStepTimes(t *testing.T) {
 	for i := range 4 {
 		name := []string{"Qwen3-0.6B", "Qwen3-8B"}[i%2]
-		o := []cuda.Options{{}, {StreamRows: 16}}[i/2]
+		o := []cuda.Options{{}, {StreamRows: 8}}[i/2]
 		b := gpu(t, o)
 		t.Logf("%+v", o)
 		from := time.Now()

@@ -65,15 +65,6 @@ func (m *Model) NewScratch(maxTokens, maxLogits int) (*Scratch, error) {
 	return s, nil
 }
 
-// ScratchBytes returns the device memory of such a scratch whose activations have
-// two bytes an element, its residual stream and logits four, and q, k, v rows both.
-func (m *Model) ScratchBytes(maxTokens, maxLogits int) int64 {
-	c := &m.cfg
-	heads := c.NumHeads * c.HeadDim
-	row := 4*c.HiddenSize + 4*heads + 6*c.NumKVHeads*c.HeadDim + 3*c.IntermediateSize
-	return 2*int64(max(maxTokens, maxLogits))*int64(row) + int64(maxLogits)*int64(4*c.HiddenSize+2*heads+4*c.VocabSize)
-}
-
 // Forward runs the ops of one step, between the backend's Begin(b) and End, and
 // returns the logits of the tokens in b.Logits, [len(b.Logits), VocabSize], which
 // are valid until the scratch is used again. Keys and values of all tokens are in

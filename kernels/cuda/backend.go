@@ -23,8 +23,10 @@ const (
 	// defaults.
 	attnFloatBytes = 128 << 20
 	attnIntBytes   = 8 << 20
-	// streamMaxRows is where cuBLASLt becomes faster, on an H200.
-	streamMaxRows = 8
+	// streamMaxRows is where cuBLASLt becomes faster, on an H200, for weights of more
+	// than streamSmallBytes; of smaller ones the kernels that follow are spared.
+	streamMaxRows    = 8
+	streamSmallBytes = 16 << 20
 	// streamTurn: 0 loses a tenth of the bandwidth, 8 to 104 are alike (H200).
 	streamTurn = 24
 	// stagingBytes is one of two pinned buffers through which weights pass.
@@ -40,8 +42,9 @@ type Backend struct {
 	stream  cu.Stream
 	sms     int // multiprocessors
 	major   int // of the compute capability
-	// streamMax is the largest number of rows that src/stream.cu is used for.
-	streamMax int
+	// streamMax is the largest number of rows that src/stream.cu is used for,
+	// streamSmall that for small weights.
+	streamMax, streamSmall int
 	// streamTurn is by how many steps of 32 the blocks of src/stream.cu are apart in
 	// their way through k.
 	streamTurn int
@@ -92,7 +95,8 @@ func Open(o Options) (_ kernels.Backend, err error) {
 		return nil, err
 	}
 	if o.StreamRows > 0 {
-		b.streamMax = min(o.StreamRows, streamRows[1])
+		b.streamMax = min(o.StreamRows, maxStreamRows)
+		b.streamSmall = b.streamMax
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -120,7 +124,7 @@ func (b *Backend) describe() error {
 	if b.sms, err = b.device.Attribute(cu.MultiprocessorCount); err != nil {
 		return fmt.Errorf("cuda: multiprocessors: %w", err)
 	}
-	b.major, b.streamMax, b.streamTurn = major, streamMaxRows, streamTurn
+	b.major, b.streamMax, b.streamSmall, b.streamTurn = major, streamMaxRows, maxStreamRows, streamTurn
 	b.name = fmt.Sprintf("cuda %s sm_%d%d", model, major, minor)
 	if major != 8 && (major != 9 || minor != 0) && major != 10 {
 		return fmt.Errorf("cuda: %w: %s has compute capability %d.%d, this binary has code for 8.x, 9.0 and 10.x", ErrNoGPU, model, major, minor)

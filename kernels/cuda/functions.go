@@ -20,7 +20,7 @@ type functions struct {
 	decode                  map[int]cu.Function // by head width
 	turnDecode, turnFloat   map[int]cu.Function
 	matmul, matmulFloat     cu.Function
-	stream                  [streamModes][2]cu.Function // by rows, see streamRows
+	stream                  [streamModes][len(streamRows)]cu.Function // by rows
 	pick, done, fill, draw  cu.Function
 }
 
@@ -34,7 +34,9 @@ const (
 )
 
 // streamRows are the row counts that the kernels of src/stream.cu are made for.
-var streamRows = [2]int{8, 16}
+var streamRows = [...]int{8, maxStreamRows}
+
+const maxStreamRows = 16
 
 // load reads all modules. Unknown names are errors of the build.
 func (f *functions) load() error {

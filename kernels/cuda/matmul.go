@@ -67,7 +67,11 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 
 // fits reports whether src/stream.cu takes a product.
 func (b *Backend) fits(p *product) bool {
-	return p.rows <= b.streamMax && p.w.rows%32 == 0 && p.w.cols%32 == 0
+	most := b.streamMax
+	if p.w.Bytes() <= streamSmallBytes {
+		most = b.streamSmall
+	}
+	return p.rows <= most && p.w.rows%32 == 0 && p.w.cols%32 == 0
 }
 
 // ltTakes reports whether cuBLASLt takes a product.
@@ -145,7 +149,7 @@ func (b *Backend) fuseResidual(dst, residual, x, w kernels.Buffer, rows, cols in
 		b.RMSNorm(dst, residual, w, rows, cols, eps)
 		return true
 	}
-	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*streamRows[1]) }
+	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*maxStreamRows) }
 	f := follow{residual: wide(residual, rows*cols, "residual"), norm: parameter(w, cols, "w"), sums: slot(s.norms), zero: slot(s.norms + 1)}
 	s.norms++
 	y := b.output(dst, rows*cols, "dst")

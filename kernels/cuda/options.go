@@ -2,9 +2,6 @@ package cuda
 
 import "errors"
 
-// SyncVariable is the environment variable that sets Options.Sync.
-const SyncVariable = "WAYBILL_CUDA_SYNC"
-
 // Options say which device to use.
 type Options struct {
 	// Device is the GPU's number, as the driver counts.

@@ -74,7 +74,7 @@ func (b *Backend) openSteps() (err error) {
 		return err
 	}
 	clear(unsafe.Slice((*byte)(s.report), reportBytes))
-	if s.sums, err = b.alloc(int64(sumSlots * streamRows[1] * 8)); err != nil {
+	if s.sums, err = b.alloc(int64(sumSlots * maxStreamRows * 8)); err != nil {
 		return err
 	}
 	zeroed := int64(12*maxPicked + 64)
@@ -261,8 +261,8 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 		}
 		asked = time.Now()
 		if err := b.stream.Query(); err != nil && err != cu.NotReady {
-			return kernels.StepTime{}, fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w: set %s=1 to see which kernel it is",
-				s.number, s.rows, s.replayed, err, SyncVariable)
+			return kernels.StepTime{}, fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w: set WAYBILL_CUDA_SYNC=1 to see in which kernel",
+				s.number, s.rows, s.replayed, err)
 		} else if err == nil && atomic.LoadInt32(flag) != s.number {
 			return kernels.StepTime{}, fmt.Errorf("cuda: step %d ended without a report", s.number)
 		}

@@ -353,6 +353,7 @@ static __device__ bool largest(Shared &s, const Source &src, float &best, int &i
     __syncthreads();
     id = 0xffffffffu - (unsigned)top;
     best = src.row[id];
+    __syncthreads();  // before anybody edits the row
     return !wrong;
 }
 
