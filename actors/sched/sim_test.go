@@ -22,6 +22,7 @@ type sim struct {
 	inbox   []func() // news on the way to the core, in order
 	results []Result // of the last step
 	next    SeqID
+	leader  SeqID             // of the last group
 	want    map[SeqID][]int32 // prompts
 	out     map[SeqID][]int32
 	limits  map[SeqID]*Limits
@@ -227,7 +228,6 @@ func (s *sim) news(step StepID, bound, void uint64) {
 	}
 	s.core.Void(void)
 	s.collect()
-	s.invariants()
 }
 
 // deliver hands the oldest message to the core.
@@ -263,6 +263,14 @@ func (s *sim) invariants() {
 	if len(c.running) > c.cfg.MaxSeqs {
 		s.fatal("%d sequences run, limit %d", len(c.running), c.cfg.MaxSeqs)
 	}
+	for _, q := range c.waiting {
+		if q.bypassed > MaxBypass {
+			s.fatal("sequence %d was overtaken %d times, limit %d", q.ID, q.bypassed, MaxBypass)
+		}
+		if err := c.leaderless(q); err != nil {
+			s.fatal("%v", err)
+		}
+	}
 }
 
 func (s *sim) run(events, sequences int) {
@@ -273,6 +281,7 @@ func (s *sim) run(events, sequences int) {
 			if s.rng.IntN(6) == 0 {
 				group++
 				s.admit(group, nil)
+				s.leader = s.next
 				p := s.want[s.next]
 				s.admit(group, p)
 				s.admit(group, p)
@@ -281,6 +290,9 @@ func (s *sim) run(events, sequences int) {
 			}
 		case k == 3 && s.next > 0 && s.rng.IntN(4) == 0:
 			id := SeqID(1 + s.rng.IntN(int(s.next)))
+			if s.leader != 0 && s.rng.IntN(3) == 0 {
+				id = s.leader // its siblings may still wait for it
+			}
 			if s.ended[id] == "" {
 				s.note("abort %d", id)
 				s.aborted[id] = true
@@ -296,6 +308,7 @@ func (s *sim) run(events, sequences int) {
 		if s.rng.IntN(3) > 0 {
 			s.decide()
 		}
+		s.invariants()
 		if int(s.next) >= sequences && s.core.Idle() {
 			break
 		}
@@ -312,8 +325,8 @@ func (s *sim) run(events, sequences int) {
 		}
 		s.verify(id)
 	}
-	if s.core.pool.free != s.core.cfg.NumBlocks {
-		s.fatal("%d of %d blocks are free at the end", s.core.pool.free, s.core.cfg.NumBlocks)
+	if s.core.pool.free != s.core.cfg.NumBlocks || len(s.core.groups) > 0 {
+		s.fatal("%d of %d blocks are free at the end, %d groups are left", s.core.pool.free, s.core.cfg.NumBlocks, len(s.core.groups))
 	}
 }
 
