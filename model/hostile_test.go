@@ -26,7 +26,7 @@ import (
 // becomes strings and lists that grow, and heapSlack, which holds the lists that
 // have a limit of their own. docs/SECURITY.md states both.
 const (
-	heapFactor = 24
+	heapFactor = 32
 	heapSlack  = 64 << 20
 )
 

@@ -25,6 +25,13 @@ var (
 // take time, failures of rows and of the whole pipeline. The device has a memory of
 // blocks, so that whoever reads another's block is found out. All is decided by one
 // seed.
+//
+// After every event are checked: the waybills that it touched (stamps), and each plan
+// that is offered (check: budgets, rows, who writes where, who has left). Every
+// checkEvery events and at rest: blocks against their holders, places against
+// entries, overtaking, waits, siblings (invariants). As they happen: one terminal
+// event for each client, one report and one release of each sequence, parts of times
+// that add up (book).
 type day struct {
 	t    *testing.T
 	cfg  Config
@@ -479,8 +486,7 @@ func (d *day) invariants() {
 // leaderless returns an error if a sibling waits for a leader that is gone, or that
 // has its prompt computed.
 func (c *Core) leaderless(s *seq) error {
-	p := planner{Core: c}
-	if !p.siblingWaits(s) {
+	if !c.siblingWaits(s) {
 		return nil
 	}
 	id := c.groups[s.Group].leader

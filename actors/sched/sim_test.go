@@ -29,6 +29,20 @@ type sim struct {
 	ended   map[SeqID]string
 	aborted map[SeqID]bool
 	events  []Event
+	plans   planFates
+}
+
+// planFates counts what became of plans: replaced by a better one, withdrawn because
+// the one on offer had been taken, taken for nothing, bound with all rows, bound
+// without some.
+type planFates struct{ replaced, withdrawn, void, whole, cut int }
+
+func (f *planFates) add(o planFates) {
+	f.replaced += o.replaced
+	f.withdrawn += o.withdrawn
+	f.void += o.void
+	f.whole += o.whole
+	f.cut += o.cut
 }
 
 // tokenAt is the device's arithmetic: a pure function of what precedes.
@@ -92,7 +106,11 @@ func (s *sim) decide() {
 	plan := s.core.Next()
 	old := s.slot
 	if s.core.Offered() != nil && old == nil {
+		s.plans.withdrawn++
 		return // taken: wait for the news
+	}
+	if old != nil {
+		s.plans.replaced++
 	}
 	s.slot = plan
 	s.core.Publish(plan)
@@ -156,11 +174,18 @@ func (s *sim) launch(results []Result) (bound, void uint64) {
 		return 0, 0
 	}
 	if p.After != s.step {
+		s.plans.void++
 		return 0, p.Version
 	}
 	keep, n := p.Bind(results, nil)
-	if n == 0 {
+	switch n {
+	case 0:
+		s.plans.void++
 		return 0, p.Version
+	case len(p.Rows):
+		s.plans.whole++
+	default:
+		s.plans.cut++
 	}
 	s.running, s.keep, s.step = p, keep, s.step+1
 	s.note("step %d runs plan %d: %d rows", s.step, p.Version, n)
@@ -350,6 +375,7 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 	if testing.Short() {
 		seeds = 40
 	}
+	var fates planFates
 	for seed := range seeds {
 		cfg := Config{
 			BlockSize: []int{1, 4, 16}[seed%3], MaxSeqs: 1 + int(seed%7), MaxBatchedTokens: 8 + int(seed%5)*40,
@@ -359,6 +385,7 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := newSim(t, seed, cfg)
 			s.run(20000, 60)
+			fates.add(s.plans)
 			again, err := Replay(cfg, s.events)
 			if err != nil {
 				t.Fatal(err)
@@ -368,6 +395,10 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 			}
 		})
 	}
+	if f := fates; f.replaced == 0 || f.withdrawn == 0 || f.void == 0 || f.whole == 0 || f.cut == 0 {
+		t.Errorf("not all that may become of a plan did: %+v", f)
+	}
+	t.Logf("plans: %+v", fates)
 }
 
 // FuzzOperations runs the simulation under any seed and shape.

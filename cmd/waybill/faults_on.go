@@ -10,7 +10,8 @@ import (
 )
 
 // plantFaults makes steps hang as long as the file that WAYBILL_TEST_HANG names
-// exists. Only tests build with the tag faults.
+// exists, and else slow enough for a test to act in the middle of an answer. Only
+// tests build with the tag faults.
 func plantFaults(cfg *actors.Config) {
 	file := os.Getenv("WAYBILL_TEST_HANG")
 	if file == "" {
@@ -21,10 +22,10 @@ func plantFaults(cfg *actors.Config) {
 			return
 		}
 		for {
+			time.Sleep(5 * time.Millisecond)
 			if _, err := os.Stat(file); err != nil {
 				return
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }
