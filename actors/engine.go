@@ -419,6 +419,7 @@ func (e *Engine) scheduled(st sched.Stats) {
 	m := e.metrics
 	m.running.Store(int64(st.Running))
 	m.waiting.Store(int64(st.Waiting))
+	m.deferred.Store(int64(st.Deferred))
 	m.kvUsed.Store(int64(st.TotalBlocks - st.FreeBlocks))
 	m.kvTotal.Store(int64(st.TotalBlocks))
 	m.kvCached.Store(int64(st.CachedBlocks))

@@ -60,7 +60,7 @@ type engineMetrics struct {
 	gapMembers                                                 [2]prometheus.Observer // same, changed
 
 	generated, preemptions, prefixQueries, prefixHits atomic.Int64
-	running, waiting, kvUsed, kvTotal                 atomic.Int64
+	running, waiting, deferred, kvUsed, kvTotal       atomic.Int64
 	ledgerDropped, rebuilds                           atomic.Int64
 	// For the console: steps and their time, blocks that hold a free prefix, ended
 	// sequences by reason, consoles refused, incidents of stuck handlers; the waits
@@ -185,8 +185,8 @@ func (m *engineMetrics) registerState(k maker, e *Engine) {
 	of := func(v *atomic.Int64) func() float64 { return func() float64 { return float64(v.Load()) } }
 	k.gauge("vllm:num_requests_running", "Sequences in execution.", nil, of(&m.running))
 	k.gauge("vllm:num_requests_waiting", "Sequences admitted and waiting.", nil, of(&m.waiting))
-	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting, by reason.", prometheus.Labels{"reason": "capacity"}, of(&m.waiting))
-	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting, by reason.", prometheus.Labels{"reason": "deferred"}, func() float64 { return 0 })
+	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting: for a slot, blocks or the next step (capacity), or for the prompt that they share with another output of their request (deferred).", prometheus.Labels{"reason": "capacity"}, func() float64 { return float64(max(0, m.waiting.Load()-m.deferred.Load())) })
+	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting: for a slot, blocks or the next step (capacity), or for the prompt that they share with another output of their request (deferred).", prometheus.Labels{"reason": "deferred"}, of(&m.deferred))
 	k.gauge("waybill:num_requests_intake", "Sequences accepted and not queued yet.", nil, func() float64 {
 		return float64(max(0, e.places.seqs.Load()-m.running.Load()-m.waiting.Load()))
 	})

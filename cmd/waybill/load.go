@@ -88,6 +88,7 @@ func (c *serveCmd) load() (*served, error) {
 	if s.observers, err = c.observe(&cfg, dump); err != nil {
 		return nil, err
 	}
+	plantFaults(&cfg)
 	if s.engine, err = actors.New(cfg, m, tok); err != nil {
 		return nil, err
 	}

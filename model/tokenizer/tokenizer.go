@@ -24,6 +24,14 @@ const (
 	maxVocab      = 1 << 22 // ids
 	maxIDGap      = 1 << 16 // ids without a token
 	maxAddedBytes = 512     // length of one added token; bounds the walk that the seeker does at one position
+	// maxAdded is the number of added tokens, and maxAddedNodes that of their bytes that do not share a beginning,
+	// each of which takes up to 100 in the tries. Gemma 3 has 6,400 tokens; speech models have 30,000 that are
+	// numbered, and so share nearly all.
+	maxAdded      = 1 << 16
+	maxAddedNodes = 1 << 18
+	// maxComponentBytes is the JSON of a normalizer, pre-tokenizer, post-processor or decoder. A part of three bytes
+	// takes some 500 once it is read; released ones have 2 KB.
+	maxComponentBytes = 64 << 10
 )
 
 // Bits of Tokenizer.flags, one byte for each id.
@@ -216,11 +224,17 @@ func (t *Tokenizer) setAdded(added []addedToken) error {
 	slices.SortFunc(added, func(a, b addedToken) int { return int(a.id) - int(b.id) })
 	t.added = added
 	t.allAdded, t.textAdded = newTrie(), newTrie()
+	if len(added) > maxAdded {
+		return fmt.Errorf("tokenizer: %d added tokens, limit %d", len(added), maxAdded)
+	}
 	for i, a := range added {
 		if len(a.text) > maxAddedBytes {
 			return fmt.Errorf("tokenizer: added token %d has %d bytes, limit %d", a.id, len(a.text), maxAddedBytes)
 		}
 		t.allAdded.insert(a.text, int32(i))
+		if len(t.allAdded.end) > maxAddedNodes {
+			return fmt.Errorf("tokenizer: the texts of %d added tokens have more than %d bytes that they do not share", len(added), maxAddedNodes)
+		}
 		if !t.IsControl(a.id) {
 			t.textAdded.insert(a.text, int32(i))
 		}
