@@ -53,6 +53,13 @@ func scaleGeneric(dst, x, w []float32, factor float32) {
 	}
 }
 
+// blendGeneric sets x = x*keep + y*take, every product rounded.
+func blendGeneric(x, y []float32, keep, take float32) {
+	for i, v := range y {
+		x[i] = float32(x[i]*keep) + float32(v*take)
+	}
+}
+
 // siluGeneric sets dst = gate/(1+exp(-gate)) * up.
 func siluGeneric(dst, gate, up []float32) {
 	for i, g := range gate {

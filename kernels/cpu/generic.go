@@ -16,6 +16,7 @@ var generic = kernelSet{
 	sumSquares:   sumSquaresGeneric,
 	add:          addGeneric,
 	scale:        scaleGeneric,
+	blend:        blendGeneric,
 	silu:         siluGeneric,
 	rotate:       rotateGeneric,
 	max:          maxGeneric,
