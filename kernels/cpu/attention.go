@@ -95,6 +95,7 @@ type attentionScratch struct {
 // Attention sets dst [N, numHeads*headDim] to causal attention of the q part of
 // qkv over the cache.
 func (b *Backend) Attention(dst, qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
+	b.flush()
 	t := &b.attention
 	n := len(b.step().Tokens)
 	t.layer, t.cache = a, checkedCache(c, a)

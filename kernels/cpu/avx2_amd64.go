@@ -20,6 +20,7 @@ var avx2 = kernelSet{
 	scale:        scale256,
 	blend:        blend256,
 	silu:         silu256,
+	gate:         gateRows(silu256),
 	rotate:       rotate256,
 	max:          max256,
 	exp:          exp256,

@@ -18,6 +18,7 @@ var avx512 = kernelSet{
 	scale:       scale512,
 	blend:       blend512,
 	silu:        silu512,
+	gate:        gate512,
 	rotate:      rotate512,
 	max:         max512,
 	exp:         exp512,

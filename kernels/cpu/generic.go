@@ -18,6 +18,7 @@ var generic = kernelSet{
 	scale:        scaleGeneric,
 	blend:        blendGeneric,
 	silu:         siluGeneric,
+	gate:         gateRows(siluGeneric),
 	rotate:       rotateGeneric,
 	max:          maxGeneric,
 	exp:          expGeneric,

@@ -47,6 +47,7 @@ type kernelSet struct {
 	add        func(x, y []float32)
 	scale      func(dst, x, w []float32, factor float32)
 	silu       func(dst, gate, up []float32)
+	gate       func(x pointer, rows, n int)
 	rotate     func(x, y, cos, sin []float32)
 	blend      func(x, y []float32, keep, take float32)
 	max        func(x []float32) float32

@@ -54,6 +54,7 @@ func (b *Backend) angles(a kernels.QKV) *angleTable {
 // RopeAndCache normalises (if asked) and rotates q and k of qkv in place and
 // writes k and v to the cache.
 func (b *Backend) RopeAndCache(qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
+	b.flush()
 	t := &b.rope
 	t.layer, t.cache = a, checkedCache(c, a)
 	t.qkv = floats(qkv, len(b.step().Tokens)*a.Cols(), "qkv")

@@ -26,6 +26,10 @@ func silu512(dst, gate, up []float32) {
 	siluAVX512(pointer(unsafe.SliceData(dst)), pointer(unsafe.SliceData(gate)), pointer(unsafe.SliceData(up)), len(gate))
 }
 
+// gate512 sets, for each row of n gates and n ups, the gates to silu(gate)*up; n is a
+// multiple of 16.
+func gate512(x pointer, rows, n int) { gateAVX512(x, rows, n) }
+
 func rotate512(x, y, cos, sin []float32) {
 	rotateAVX512(pointer(unsafe.SliceData(x)), pointer(unsafe.SliceData(y)),
 		pointer(unsafe.SliceData(cos)), pointer(unsafe.SliceData(sin)), len(cos))
@@ -53,6 +57,9 @@ func blendAVX512(x, y pointer, n int, keep, take float32)
 
 //go:noescape
 func siluAVX512(dst, gate, up pointer, n int)
+
+//go:noescape
+func gateAVX512(x pointer, rows, n int)
 
 //go:noescape
 func rotateAVX512(x, y, cos, sin pointer, n int)

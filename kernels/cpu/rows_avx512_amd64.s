@@ -318,3 +318,33 @@ loop:
 done:
 	VZEROUPPER
 	RET
+
+// func gateAVX512(x pointer, rows, n int)
+//
+// The arithmetic is siluAVX512's.
+TEXT ·gateAVX512(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), DI
+	MOVQ rows+8(FP), CX
+	MOVQ n+16(FP), R8
+	SHLQ $2, R8                // bytes between gate and up
+	EXPCONST
+	VBROADCASTSS expOf<>+40(SB), Z19
+row:
+	MOVQ R8, DX
+loop:
+	VMOVUPS (DI), Z3
+	VPXORQ Z0, Z0, Z0
+	VSUBPS Z3, Z0, Z0
+	EXP(Z0, Z1, Z2)
+	VADDPS Z19, Z2, Z2
+	VDIVPS Z2, Z3, Z3
+	VMULPS (DI)(R8*1), Z3, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, DI
+	SUBQ $64, DX
+	JNZ  loop
+	ADDQ R8, DI
+	DECQ CX
+	JNZ  row
+	VZEROUPPER
+	RET
