@@ -18,6 +18,7 @@ var (
 	itlBuckets  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
 	e2eBuckets  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .2, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 	stepTokens  = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	idleBuckets = []float64{2e-6, 4e-6, 6e-6, 8e-6, 1e-5, 1.2e-5, 1.5e-5, 2e-5, 2.5e-5, 3e-5, 4e-5, 5e-5, 7.5e-5, .0001, .00015, .00025, .0005, .001, .0025, .01}
 	gapBuckets  = []float64{1e-6, 1e-5, 2.5e-5, 5e-5, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
 	waitBuckets = []float64{.05, .1, .15, .2, .25, .3, .35, .4, .45, .5, .55, .6, .65, .7, .75, .8, .85, .9, .95, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50}
 	fewBuckets  = []float64{0, 1, 2, 3, 5, 10, 20}
@@ -57,7 +58,7 @@ type engineMetrics struct {
 	phase                                                      [waybill.NumParts]prometheus.Observer
 	stepSeconds, iteration, stepRows, stepPrefill              prometheus.Histogram
 	gap                                                        [gapScheduler + 1]prometheus.Observer
-	gapMembers                                                 [2]prometheus.Observer // same, changed
+	gapMembers, deviceIdle                                     [2]prometheus.Observer // same, changed
 
 	generated, preemptions, prefixQueries, prefixHits atomic.Int64
 	running, waiting, deferred, kvUsed, kvTotal       atomic.Int64
@@ -178,6 +179,8 @@ func (m *engineMetrics) registerSteps(k maker) {
 	m.gap = [...]prometheus.Observer{owner.WithLabelValues("gpu-step"), owner.WithLabelValues("sse-writer"), owner.WithLabelValues("scheduler")}
 	members := k.histograms("waybill:step_gap_by_membership_seconds", "Time between two steps, by whether their sequences are the same.", "membership", gapBuckets)
 	m.gapMembers = [...]prometheus.Observer{members.WithLabelValues("same"), members.WithLabelValues("changed")}
+	idle := k.histograms("waybill:device_idle_seconds", "Device idle between two steps by the device's own clock, by whether their sequences are the same; none on a CPU.", "membership", idleBuckets)
+	m.deviceIdle = [...]prometheus.Observer{idle.WithLabelValues("same"), idle.WithLabelValues("changed")}
 }
 
 // registerState registers what is read from atomics at a scrape.
@@ -253,6 +256,9 @@ func (m *engineMetrics) step(d *stepDone) {
 			which = 1
 		}
 		m.gapMembers[which].Observe(float64(gap) / 1e9)
+		if d.deviceIdle >= 0 {
+			m.deviceIdle[which].Observe(d.deviceIdle.Seconds())
+		}
 	}
 }
 

@@ -132,6 +132,7 @@ type StepView struct {
 	Prefill   int     `json:"prefill_tokens" doc:"prompt tokens computed"`
 	Decode    int     `json:"decode_rows" doc:"sequences that decoded"`
 	GapUs     float64 `json:"gap_us" doc:"microseconds of device idle before it although work was left"`
+	IdleUs    float64 `json:"device_idle_us" doc:"the same by the device's own clock; -1: it has none, or the step followed no other"`
 	GapActor  string  `json:"gap_actor" doc:"the actor that most of the gap was spent in"`
 	Changed   bool    `json:"changed" doc:"its sequences differ from the step's before"`
 	Predicted float64 `json:"predicted_ms" doc:"what the cost model expected"`
