@@ -11,6 +11,7 @@ import (
 
 	"waybill/actors/sched"
 	"waybill/actors/waybill"
+	"waybill/kernels"
 )
 
 // device is an executor that a test can make fail.
@@ -86,6 +87,41 @@ func TestLogitsThatAreNotFiniteFailTheirRequestAlone(t *testing.T) {
 		e.quiet()
 		eventually(t, "the error is booked", func() bool { return e.success(waybill.Error) == 1 })
 	}
+}
+
+// TestOutOfMemoryFailsOneBatch lets one step find no memory: whoever was in it gets a
+// 503 and everybody later is served.
+func TestOutOfMemoryFailsOneBatch(t *testing.T) {
+	cfg := testConfig()
+	var full atomic.Bool
+	cfg.Wrap = func(x Executor) Executor {
+		return &device{Executor: x, before: func(p *sched.Plan) error {
+			if p.Rows[0].Generated >= 3 && full.CompareAndSwap(true, false) {
+				return fmt.Errorf("a test: %w", kernels.ErrOutOfMemory)
+			}
+			return nil
+		}}
+	}
+	cfg.OnFatal = func(err error) { t.Errorf("the engine gave up: %v", err) }
+	e := startEngine(t, cfg)
+	for range 3 {
+		full.Store(true)
+		c := &testConn{}
+		_, err := e.serve(e.request(longIDs(20), 50), c)
+		var f *Failure
+		if err == nil && strings.Count(c.String(), "failure 503") == 1 {
+			continue
+		}
+		if !errors.As(err, &f) || f.Status != 503 || !strings.Contains(f.Message, "out of memory") {
+			t.Errorf("the request got %v and %q, want a 503 that says why", err, c.String())
+		}
+	}
+	for i, g := range goldens(t) {
+		if got, err := e.serve(e.request(g.IDs, len(g.Tokens)), &testConn{}); err != nil || fmt.Sprint(got) != fmt.Sprint(g.Tokens) {
+			t.Errorf("prompt %d after it: %v %v, want %v", i, err, got, g.Tokens)
+		}
+	}
+	e.quiet()
 }
 
 func TestDeviceErrorEndsTheProcessAndAnswersEverybody(t *testing.T) {

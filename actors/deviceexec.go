@@ -7,11 +7,12 @@ import (
 	"waybill/actors/sched"
 	"waybill/kernels"
 	"waybill/model"
+	"waybill/model/sampling"
 )
 
 // deviceExecutor runs steps on a device that computes beside the host: Launch only
-// queues, Wait polls. The device chooses the token of rows that take the largest
-// logit; the logits of others come to the host's sampler.
+// queues, Wait polls. The device chooses tokens; only the logits of rows with a mask
+// come to the host's sampler.
 type deviceExecutor struct {
 	*hostExecutor
 	step    kernels.Stepper
@@ -22,9 +23,10 @@ type deviceExecutor struct {
 	idle    time.Duration // between the last two
 }
 
-// newDeviceExecutor makes the KV memory and the activations on the device.
-func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheSpec, maxTokens, maxLogits int) (*deviceExecutor, error) {
-	host, err := newHostExecutor(m, spec, maxTokens, maxLogits)
+// newDeviceExecutor makes the KV memory and, if scratch is nil, the activations on the
+// device.
+func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheSpec, maxTokens, maxLogits int, scratch *model.Scratch) (*deviceExecutor, error) {
+	host, err := newHostExecutor(m, spec, maxTokens, maxLogits, scratch)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +47,30 @@ func (x *deviceExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.R
 			}
 		}
 	}
+	x.draw()
 	x.started = x.step.Start(&x.batch, x.forward)
+}
+
+// draw says how the step's tokens are drawn, if not all take the largest logit.
+func (x *deviceExecutor) draw() {
+	b := &x.batch
+	for _, h := range x.rows {
+		if h.sampleAt < 0 {
+			continue
+		}
+		s := x.plan.Rows[h.row].Params.(*Sequence)
+		if s.params.TakesLargest(x.plan.Rows[h.row].Generated) {
+			continue
+		}
+		d, ok := s.params.Draw(s.sampler)
+		if !ok {
+			continue
+		}
+		if len(b.Draws) == 0 {
+			b.Draws = append(b.Draws, make([]kernels.Draw, len(b.Logits))...)
+		}
+		b.Draws[h.sampleAt] = d
+	}
 }
 
 // Wait polls until the step's tokens are on the host.
@@ -97,9 +122,20 @@ func (x *deviceExecutor) finish(h hostRow, res *sched.Result, extras []*tokenExt
 		res.Failed = true
 		return nil
 	}
-	if s.params.TakesLargest(x.plan.Rows[h.row].Generated) {
+	if p.Drawn || s.params.TakesLargest(x.plan.Rows[h.row].Generated) {
+		if p.Token < 0 { // none is allowed
+			res.Failed = true
+			return nil
+		}
 		res.Token = p.Token
 		s.sampler.Append(p.Token)
+		if p.Drawn && s.req.Sampling.Logprobs != sampling.NoLogprobs {
+			out := sampling.Result{Token: p.Token, Logprob: p.Logprob, Rank: int(p.Rank), Top: p.Top}
+			if extras[h.row] == nil {
+				extras[h.row] = &tokenExtras{}
+			}
+			extras[h.row].sampled = tokenLogprobs(out)
+		}
 		return nil
 	}
 	if err := x.step.ReadLogits(x.logits, h.sampleAt); err != nil {
@@ -169,7 +205,12 @@ func (x *deviceExecutor) record(maxSeqs int) error {
 			b.Slots, b.Logits = append(b.Slots, 0), append(b.Logits, int32(i))
 			b.Seqs = append(b.Seqs, kernels.BatchSeq{First: i, Len: 1, Blocks: []int32{0}})
 		}
-		for range 2 {
+		// With the largest logits, then with tokens drawn.
+		for i := range 4 {
+			if i == 2 {
+				b.Draws = make([]kernels.Draw, n)
+				b.Draws[0] = kernels.Draw{On: true, Scale: 1, TopP: 1, Logprobs: sampling.NoLogprobs}
+			}
 			if err := x.run(b); err != nil {
 				return fmt.Errorf("actors: record a step of %d rows: %w", n, err)
 			}

@@ -36,6 +36,9 @@ type Config struct {
 	PrefillChunk                                    time.Duration
 	// KVType is the type of cached keys and values.
 	KVType kernels.DType
+	// Scratch, if not nil, is the activations of the first executor, for
+	// MaxBatchedTokens and LogitRows(MaxSeqs).
+	Scratch *model.Scratch
 	// MaxQueuedReqs and MaxQueuedTokens bound admission; MaxQueuedTokens 0 means
 	// no bound.
 	MaxQueuedReqs, MaxQueuedTokens int
@@ -164,9 +167,10 @@ func (e *Engine) newExecutor() (Executor, error) {
 	var x Executor
 	var err error
 	if step, ok := e.model.Backend().(kernels.Stepper); ok {
-		x, err = newDeviceExecutor(e.model, step, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+		x, err = newDeviceExecutor(e.model, step, spec, e.cfg.MaxBatchedTokens, e.logitRows(), e.cfg.Scratch)
+		e.cfg.Scratch = nil
 	} else {
-		x, err = newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows())
+		x, err = newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows(), nil)
 	}
 	if err != nil || e.cfg.Wrap == nil {
 		return x, err
@@ -175,7 +179,10 @@ func (e *Engine) newExecutor() (Executor, error) {
 }
 
 // logitRows returns how many rows of logits a step may ask for.
-func (e *Engine) logitRows() int { return e.cfg.MaxSeqs + sched.PromptLogitRows }
+func (e *Engine) logitRows() int { return LogitRows(e.cfg.MaxSeqs) }
+
+// LogitRows is the largest number of rows of logits of a step of maxSeqs sequences.
+func LogitRows(maxSeqs int) int { return maxSeqs + sched.PromptLogitRows }
 
 // ring returns the places of a ring that can never be full: each accepted
 // sequence has at most four messages under way to one actor.

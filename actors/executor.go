@@ -34,16 +34,17 @@ type hostRow struct {
 	sampleAt    int // index of its sampled logits row, or -1
 }
 
-// newHostExecutor makes the KV memory and the activations for steps of up to
-// maxTokens tokens.
-func newHostExecutor(m *model.Model, spec kernels.CacheSpec, maxTokens, maxLogits int) (*hostExecutor, error) {
+// newHostExecutor makes the KV memory and, if scratch is nil, the activations for steps
+// of up to maxTokens tokens.
+func newHostExecutor(m *model.Model, spec kernels.CacheSpec, maxTokens, maxLogits int, scratch *model.Scratch) (*hostExecutor, error) {
 	cache, err := m.Backend().NewCache(spec)
 	if err != nil {
 		return nil, fmt.Errorf("actors: KV memory: %w", err)
 	}
-	scratch, err := m.NewScratch(maxTokens, maxLogits)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("actors: activations: %w", err), cache.Close())
+	if scratch == nil {
+		if scratch, err = m.NewScratch(maxTokens, maxLogits); err != nil {
+			return nil, errors.Join(fmt.Errorf("actors: activations: %w", err), cache.Close())
+		}
 	}
 	vocab := m.Config().VocabSize
 	return &hostExecutor{
@@ -67,7 +68,7 @@ func (x *hostExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.Res
 func (x *hostExecutor) reset(plan *sched.Plan) {
 	b := &x.batch
 	b.Tokens, b.Positions, b.Slots = b.Tokens[:0], b.Positions[:0], b.Slots[:0]
-	b.Seqs, b.Logits = b.Seqs[:0], b.Logits[:0]
+	b.Seqs, b.Logits, b.Draws = b.Seqs[:0], b.Logits[:0], b.Draws[:0]
 	x.plan, x.rows = plan, x.rows[:0]
 }
 

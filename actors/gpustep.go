@@ -1,12 +1,14 @@
 package actors
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"waybill/actors/mailbox"
 	"waybill/actors/sched"
 	"waybill/actors/waybill"
+	"waybill/kernels"
 )
 
 // planSlot is a mailbox of one plan: the Scheduler swaps plans in, GPU-step swaps
@@ -173,7 +175,9 @@ func (a *gpuStepActor) run() {
 	m.results = append(m.results[:0], make([]sched.Result, rows)...)
 	m.extras = append(m.extras[:0], make([]*tokenExtras, rows)...)
 	a.engine.fault("step")
-	if err := a.exec.Wait(m.results, m.extras); err != nil {
+	if err := a.exec.Wait(m.results, m.extras); errors.Is(err, kernels.ErrOutOfMemory) {
+		a.lost(m)
+	} else if err != nil {
 		panic(deviceError{err})
 	}
 	m.endedAt = waybill.Now()
@@ -201,6 +205,14 @@ func (a *gpuStepActor) run() {
 		posted := waybill.Now()
 		h.wait(a.patience)
 		a.launchAfter(ended, waybill.Now()-posted)
+	}
+}
+
+// lost fails the rows of a step for which the device had no memory.
+func (a *gpuStepActor) lost(m *stepDone) {
+	for i := range m.results {
+		m.results[i] = sched.Result{Dropped: !a.keep[i], Failed: a.keep[i], NoMemory: a.keep[i]}
+		m.extras[i] = nil
 	}
 }
 

@@ -101,6 +101,20 @@ func (a *schedulerActor) stepDone(m *stepDone) {
 	a.leftBusy = a.parked && !a.core.Idle()
 }
 
+// stepFailure is what a request is told whose step failed for it.
+func stepFailure(o *sched.Out) *Failure {
+	if o.NoMemory {
+		return &Failure{
+			Status: 503, Type: "ServiceUnavailableError",
+			Message: "the device ran out of memory in this request's step; the server goes on, try again",
+		}
+	}
+	return &Failure{
+		Status: 500, Type: "InternalServerError",
+		Message: "the model produced logits that are not finite for this request",
+	}
+}
+
 // finish hands the tokens of a finished step to the Detokenizers.
 func (a *schedulerActor) finish(m *stepDone) {
 	outs, err := a.core.Done(m.step, m.results, time.Duration(m.endedAt-m.launchedAt), a.outs[:0])
@@ -121,10 +135,7 @@ func (a *schedulerActor) finish(m *stepDone) {
 			s.Bill.Stamp(waybill.Launched, m.launchedAt)
 		}
 		if o.Failed {
-			a.engine.failSequence(s, &Failure{
-				Status: 500, Type: "InternalServerError",
-				Message: "the model produced logits that are not finite for this request",
-			})
+			a.engine.failSequence(s, stepFailure(o))
 			continue
 		}
 		if s.Bill.Reason() != waybill.Running {

@@ -87,6 +87,9 @@ type Batch struct {
 	Seqs []BatchSeq
 	// Logits names the tokens (indices into Tokens) whose logits are wanted, [M].
 	Logits []int32
+	// Draws says how a Stepper chooses each row's token, [M]; none means that all take
+	// the largest logit.
+	Draws []Draw
 }
 
 // BatchSeq is one sequence's slice of a Batch.

@@ -1,17 +1,16 @@
 package kernels
 
-import "time"
+import (
+	"errors"
+	"time"
+)
+
+// ErrOutOfMemory is wrapped by the error of a step, or of making memory, for which the
+// device had none left. The backend goes on: what it had done is undone.
+var ErrOutOfMemory = errors.New("the device is out of memory")
 
 // Forward issues the ops of one step over b and returns the logits of b.Logits.
 type Forward func(b *Batch) Buffer
-
-// Picked is what a step yields for one row of logits.
-type Picked struct {
-	// Token is the id of the largest logit, the lowest among equals.
-	Token int32
-	// Finite tells that no logit of the row is an infinity or NaN.
-	Finite bool
-}
 
 // StepTime is a step as the device's own clock saw it.
 type StepTime struct {
@@ -27,12 +26,16 @@ type Stepper interface {
 	// NewFloats returns a buffer of n elements of float32, for logits and the
 	// residual stream, where the backend's activations are narrower.
 	NewFloats(n int) (Buffer, error)
+	// NewRows returns a buffer of n elements for fused q, k, v rows, which stay float32
+	// until RopeAndCache has rotated them.
+	NewRows(n int) (Buffer, error)
 	// Start queues a step. A batch of one token for each sequence, all of whose
 	// logits are wanted in order, may be replayed from a recording: forward is then
-	// called with a batch padded to a bucket, and not at every step.
+	// called with a batch padded to a bucket, and not at every step. After an error
+	// there is no step: Finish must not be called.
 	Start(b *Batch, forward Forward) error
 	// Finish polls until the step is done and fills in one entry for each of its
-	// logits. It does not yield the processor.
+	// logits; Top is valid until the next Start. It does not yield the processor.
 	Finish(out []Picked) (StepTime, error)
 	// ReadLogits copies a row of the step's logits to the host, after Finish.
 	ReadLogits(dst []float32, row int) error

@@ -37,9 +37,9 @@ func (m *Model) NewScratch(maxTokens, maxLogits int) (*Scratch, error) {
 	// The last layer's rows come from maxLogits rows of lastHidden on, so the
 	// buffers of its MLP must hold these as well.
 	rows := max(maxTokens, maxLogits)
-	floats := m.backend.NewBuffer
+	floats, fused := m.backend.NewBuffer, m.backend.NewBuffer
 	if b, ok := m.backend.(kernels.Stepper); ok {
-		floats = b.NewFloats // wider than its activations
+		floats, fused = b.NewFloats, b.NewRows // wider than its activations
 	}
 	for _, b := range []struct {
 		dst        *kernels.Buffer
@@ -49,7 +49,7 @@ func (m *Model) NewScratch(maxTokens, maxLogits int) (*Scratch, error) {
 		{&s.hidden, floats, rows, c.HiddenSize},
 		{&s.normed, m.backend.NewBuffer, rows, c.HiddenSize},
 		{&s.out, m.backend.NewBuffer, rows, c.HiddenSize},
-		{&s.qkv, m.backend.NewBuffer, rows, heads + 2*c.NumKVHeads*c.HeadDim},
+		{&s.qkv, fused, rows, heads + 2*c.NumKVHeads*c.HeadDim},
 		{&s.heads, m.backend.NewBuffer, rows, heads},
 		{&s.gateUp, m.backend.NewBuffer, rows, 2 * c.IntermediateSize},
 		{&s.inner, m.backend.NewBuffer, rows, c.IntermediateSize},
@@ -63,15 +63,6 @@ func (m *Model) NewScratch(maxTokens, maxLogits int) (*Scratch, error) {
 		}
 	}
 	return s, nil
-}
-
-// ScratchBytes returns the device memory of such a scratch whose activations have
-// two bytes an element, and its residual stream and logits four.
-func (m *Model) ScratchBytes(maxTokens, maxLogits int) int64 {
-	c := &m.cfg
-	heads := c.NumHeads * c.HeadDim
-	row := 4*c.HiddenSize + 2*heads + 2*c.NumKVHeads*c.HeadDim + 3*c.IntermediateSize
-	return 2*int64(max(maxTokens, maxLogits))*int64(row) + int64(maxLogits)*int64(4*c.HiddenSize+2*heads+4*c.VocabSize)
 }
 
 // Forward runs the ops of one step, between the backend's Begin(b) and End, and

@@ -21,9 +21,9 @@ type Out struct {
 	// Finish says that the output ends here, unless a stop string ended it
 	// earlier. The sequence leaves the scheduler.
 	Finish Finish
-	// Failed says that its logits were not finite. The sequence leaves the
-	// scheduler.
-	Failed bool
+	// Failed says that its logits were not finite, or, with NoMemory, that the device
+	// had no memory for the step. The sequence leaves the scheduler.
+	Failed, NoMemory bool
 }
 
 // Done takes the results of the running step, one per row of its plan: it
@@ -70,7 +70,7 @@ func (c *Core) take(s *seq, i int, row *Row, r Result) Out {
 	if r.Failed {
 		c.withdraw(s)
 		c.end(s)
-		o.Failed = true
+		o.Failed, o.NoMemory = true, r.NoMemory
 		return o
 	}
 	c.publish(s)

@@ -108,8 +108,11 @@ type Result struct {
 	Token int32
 	// Dropped says that Bind left the row out.
 	Dropped bool
-	// Failed says that the row's logits were not finite: the sequence fails.
+	// Failed says that the row's logits were not finite, or that the device had no
+	// memory for the step: the sequence fails.
 	Failed bool
+	// NoMemory says that it was the memory.
+	NoMemory bool
 }
 
 // Bind decides which rows of p run, given the results of step p.After (nil if

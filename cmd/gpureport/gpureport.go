@@ -17,7 +17,7 @@ import (
 )
 
 // Parts are the pieces of a report, in the order in which they run.
-var Parts = []string{"conformance", "goldens", "steps", "serve", "probe"}
+var Parts = []string{"conformance", "goldens", "parity", "batches", "steps", "serve", "probe"}
 
 // limit bounds a whole report.
 const limit = 8 * time.Minute
@@ -35,16 +35,21 @@ type Options struct {
 
 // Report is what is written as report.json.
 type Report struct {
-	Date    string            `json:"date"`
-	GPU     string            `json:"gpu"`
-	Seconds float64           `json:"seconds"`
-	Checks  []Check           `json:"checks,omitempty"`
-	Goldens []Golden          `json:"goldens,omitempty"`
-	Steps   []Step            `json:"steps,omitempty"`
-	Loads   []Load            `json:"loads,omitempty"`
-	Probes  []Load            `json:"probes,omitempty"`
-	Ready   map[string]int64  `json:"start_to_ready_ms,omitempty"`
-	Failed  map[string]string `json:"failed,omitempty"`
+	Date    string   `json:"date"`
+	GPU     string   `json:"gpu"`
+	Seconds float64  `json:"seconds"`
+	Checks  []Check  `json:"checks,omitempty"`
+	Goldens []Golden `json:"goldens,omitempty"`
+	Parity  []Parity `json:"parity,omitempty"`
+	Batches []Batch  `json:"batches,omitempty"`
+	Steps   []Step   `json:"steps,omitempty"`
+	// MatrixRate is that of one large product in bf16, in TFLOP/s.
+	MatrixRate float64           `json:"matrix_tflops,omitempty"`
+	Loads      []Load            `json:"loads,omitempty"`
+	Probes     []Load            `json:"probes,omitempty"`
+	Ready      map[string]int64  `json:"start_to_ready_ms,omitempty"`
+	Failed     map[string]string `json:"failed,omitempty"`
+	Skipped    map[string]string `json:"skipped,omitempty"`
 }
 
 // Check is the outcome of one conformance test.
@@ -71,6 +76,8 @@ type Step struct {
 	Wall   float64 `json:"wall_ms"`
 	Idle   float64 `json:"idle_us"`
 	P99    float64 `json:"idle_p99_us"`
+	// OfRate is, for a prefill, its products' share of MatrixRate in percent.
+	OfRate float64 `json:"of_matrix_rate,omitempty"`
 }
 
 // Load is a run of the load generator or of the phase probe, with its result file.
@@ -99,9 +106,9 @@ func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	from := time.Now()
-	r := &Report{Date: from.Format(time.RFC3339), GPU: gpuName(ctx), Ready: map[string]int64{}, Failed: map[string]string{}}
+	r := &Report{Date: from.Format(time.RFC3339), GPU: gpuName(ctx), Ready: map[string]int64{}, Failed: map[string]string{}, Skipped: map[string]string{}}
 	run := map[string]func(context.Context, *Options, *Report) error{
-		"conformance": conformance, "goldens": goldens, "steps": steps, "serve": serve, "probe": probe,
+		"conformance": conformance, "goldens": goldens, "parity": parity, "batches": batches, "steps": steps, "serve": serve, "probe": probe,
 	}
 	for _, part := range Parts {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, part) {

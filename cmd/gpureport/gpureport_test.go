@@ -23,7 +23,7 @@ const log = `=== RUN   TestStepTimes
 
 func TestReadsWhatTestsSay(t *testing.T) {
 	steps := stepsOf(log)
-	if len(steps) != 2 || steps[0] != (Step{"Qwen3-8B", "decode 1 x 300", 4.46, 4.474, 9.1, 36}) || steps[1].What != "prefill 64" {
+	if len(steps) != 2 || steps[0] != (Step{Shape: "Qwen3-8B", What: "decode 1 x 300", Device: 4.46, Wall: 4.474, Idle: 9.1, P99: 36}) || steps[1].What != "prefill 64" {
 		t.Errorf("steps %+v", steps)
 	}
 	golden := goldensOf(log)
@@ -60,5 +60,43 @@ func TestRunRefusesWhatIsNotThere(t *testing.T) {
 	}
 	if err := Run(t.Context(), Options{Folder: t.TempDir(), Dir: t.TempDir(), Log: io.Discard}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no bundle: %v", err)
+	}
+}
+
+func TestReadsWhatParitySays(t *testing.T) {
+	const line = "    parity_test.go:139: parity Qwen3-0.6B: fed, 12 of 1024 tokens differ, transformers 42 (margin bound 0.193, rms 0.058); logits off by 0.101 at most, transformers 0.231; " +
+		"generated, 700 tokens equal before the first difference, transformers 512; 9 of 16 prompts whole, 7 left after a close call\n"
+	want := Parity{Model: "Qwen3-0.6B", Differ: 12, Allowed: 42, Of: 1024, Logits: 0.101, LogitBound: 0.231, MarginBound: 0.193, Equal: 700, EqualThere: 512, Whole: 9, Prompts: 16}
+	if p := parityOf(line); len(p) != 1 || p[0] != want {
+		t.Errorf("parity %+v, want %+v", p, want)
+	}
+}
+
+func TestComparesSequencesUpToTheFirstDifference(t *testing.T) {
+	alone := []generated{
+		{[]int32{1, 2, 3}, []float64{1, 1, 1}},
+		{[]int32{1, 2, 3}, []float64{1, 0.1, 1}},
+		{[]int32{1, 2, 3}, []float64{1, 1, 0.5}},
+	}
+	outs := []generated{
+		{[]int32{1, 2, 3}, []float64{1, 1, 1}},
+		{[]int32{1, 7, 8}, []float64{1, 0.2, 1}},
+		{[]int32{1, 2, 9}, []float64{1, 1, 0.4}},
+	}
+	b, wide := compare(alone, outs, 0.3)
+	if b != (Batch{Differ: 2, Of: 3, Equal: 6, Tokens: 9, Margins: "0.100 0.400"}) || wide != 1 {
+		t.Errorf("%+v, %d wide", b, wide)
+	}
+}
+
+func TestPrefillIsHeldAgainstTheMatrixRate(t *testing.T) {
+	s := Step{Shape: "Qwen3-8B", What: "prefill 1024", Device: 24}
+	if got := ofRate(&s, 790); got < 74 || got > 76 { // 14.2 TFLOP in 24 ms are 593 TFLOP/s
+		t.Errorf("%.1f %% of the rate", got)
+	}
+	for _, s := range []Step{{Shape: "Qwen3-8B", What: "decode 1 x 300", Device: 4}, {Shape: "Qwen3-8B", What: "prefill 64"}} {
+		if got := ofRate(&s, 790); got != 0 {
+			t.Errorf("%+v: %.1f %%", s, got)
+		}
 	}
 }

@@ -15,6 +15,9 @@ func (r *Report) Markdown() string {
 		first, _, _ := strings.Cut(r.Failed[part], "\n")
 		fmt.Fprintf(&b, "\n**%s failed**: %s\n", part, first)
 	}
+	for _, part := range slices.Sorted(maps.Keys(r.Skipped)) {
+		fmt.Fprintf(&b, "\n**%s skipped**: %s\n", part, r.Skipped[part])
+	}
 	if len(r.Checks) > 0 {
 		var bad []string
 		for _, c := range r.Checks {
@@ -27,9 +30,22 @@ func (r *Report) Markdown() string {
 	table(&b, "Goldens", "model | fed | differ | transformers | of | margins there", r.Goldens, func(g Golden) []any {
 		return []any{g.Model, g.How, g.Differ, g.Allowed, g.Of, g.Margins}
 	})
-	table(&b, "Steps", "shape | step | device, ms | wall, ms | idle before, µs | p99", r.Steps, func(s Step) []any {
-		return []any{s.Shape, s.What, s.Device, s.Wall, s.Idle, s.P99}
+	table(&b, "Parity with transformers", "model | fed: differ | transformers bf16 | of | logits off by | transformers bf16 | bound of margins | generated: equal before the first difference | transformers bf16 | prompts whole | of", r.Parity, func(p Parity) []any {
+		return []any{p.Model, p.Differ, p.Allowed, p.Of, p.Logits, p.LogitBound, p.MarginBound, p.Equal, p.EqualThere, p.Whole, p.Prompts}
 	})
+	table(&b, "The same prompts in other company", "how | sequences that differ | of | tokens equal | of | margins there | preemptions", r.Batches, func(x Batch) []any {
+		return []any{x.How, x.Differ, x.Of, x.Equal, x.Tokens, x.Margins, x.Preemptions}
+	})
+	table(&b, "Steps", "shape | step | device, ms | wall, ms | idle before, µs | p99 | of the matrix rate", r.Steps, func(s Step) []any {
+		share := any("–")
+		if s.OfRate > 0 {
+			share = fmt.Sprintf("%.0f %%", s.OfRate)
+		}
+		return []any{s.Shape, s.What, s.Device, s.Wall, s.Idle, s.P99, share}
+	})
+	if r.MatrixRate > 0 {
+		fmt.Fprintf(&b, "\nOne product of 8192³ in bf16: %.0f TFLOP/s.\n", r.MatrixRate)
+	}
 	table(&b, "Server", "shape | load | TTFT p50, ms | p99 | TPOT p50, ms | ITL p99, ms | tokens/s | failed", r.Loads, func(l Load) []any {
 		return append([]any{l.Shape, l.What}, l.figures("%.2f", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_itl_ms", "output_throughput", "failed")...)
 	})

@@ -40,40 +40,50 @@ type server struct {
 	done      chan error
 }
 
-// start runs a server of shape and waits until it is ready.
+// start runs a server of a shape on made-up weights and waits until it is ready.
 func (o *Options) start(ctx context.Context, r *Report, shape string) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	s, ready, err := o.serveFolder(ctx, filepath.Join(o.Folder, "shapes", shape), "--load-format", "dummy", "--no-enable-prefix-caching")
 	if err != nil {
 		return nil, err
+	}
+	r.Ready[shape] = ready.Milliseconds()
+	return s, nil
+}
+
+// serveFolder runs a server of a model folder and waits until it is ready.
+func (o *Options) serveFolder(ctx context.Context, folder string, flags ...string) (*server, time.Duration, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, 0, err
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	s := &server{url: fmt.Sprintf("http://127.0.0.1:%d", port), dump: filepath.Join(o.Dir, "serve-"+shape+".log"), done: make(chan error, 1)}
+	name := filepath.Base(folder)
+	s := &server{url: fmt.Sprintf("http://127.0.0.1:%d", port), dump: filepath.Join(o.Dir, "serve-"+name+".log"), done: make(chan error, 1)}
 	log, err := os.Create(s.dump)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer log.Close() // the process has its own
-	s.cmd = exec.CommandContext(ctx, filepath.Join(o.Folder, "waybill-cuda"), "serve", filepath.Join(o.Folder, "shapes", shape),
-		"--device", "cuda", "--load-format", "dummy", "--no-enable-prefix-caching", "--log-format", "none", "--port", strconv.Itoa(port))
+	args := append([]string{"serve", folder, "--device", "cuda", "--log-format", "none", "--port", strconv.Itoa(port)}, flags...)
+	s.cmd = exec.CommandContext(ctx, filepath.Join(o.Folder, "waybill-cuda"), args...)
 	s.cmd.Env = append(os.Environ(), "VT_TTFT_DUMP=1")
 	s.cmd.Stderr = log
 	from := time.Now()
 	if err := s.cmd.Start(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	go func() { s.done <- s.cmd.Wait() }()
 	for {
 		select {
 		case err := <-s.done:
-			return nil, fmt.Errorf("%s ended before it was ready, see %s: %w", shape, s.dump, errors.Join(err, ctx.Err()))
+			return nil, 0, fmt.Errorf("%s ended before it was ready, see %s: %w", name, s.dump, errors.Join(err, ctx.Err()))
 		case <-time.After(10 * time.Millisecond):
 		}
 		if resp, err := http.Get(s.url + "/ready"); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				r.Ready[shape] = time.Since(from).Milliseconds()
-				return s, nil
+				return s, time.Since(from), nil
 			}
 		}
 	}

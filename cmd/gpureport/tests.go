@@ -23,12 +23,12 @@ func gpuName(ctx context.Context) string {
 
 // test runs tests of a binary of the bundle in folder and returns what they say; the
 // log is kept.
-func (o *Options) test(ctx context.Context, binary, folder, tests string) (string, error) {
+func (o *Options) test(ctx context.Context, binary, folder, tests string, args ...string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(o.Folder, binary))
 	if err != nil {
 		return "", err
 	}
-	c := exec.CommandContext(ctx, path, "-test.v", "-test.run", tests)
+	c := exec.CommandContext(ctx, path, append([]string{"-test.v", "-test.run", tests}, args...)...)
 	c.Dir = filepath.Join(o.Folder, folder)
 	out, err := c.CombinedOutput()
 	name, _, _ := strings.Cut(tests, "|")
@@ -42,7 +42,7 @@ func (o *Options) test(ctx context.Context, binary, folder, tests string) (strin
 }
 
 func conformance(ctx context.Context, o *Options, r *Report) error {
-	out, err := o.test(ctx, "kernels.test", ".", "TestKernels|TestSteps|TestDummy|TestLogits|TestOpen")
+	out, err := o.test(ctx, "kernels.test", ".", "TestKernels|TestSteps|TestDummy|TestLogits|TestOpen|TestDraws|TestNoMemory|TestEveryAllocation|TestAStep|TestAnError")
 	r.Checks = checksOf(out)
 	return err
 }
@@ -75,9 +75,40 @@ func goldensOf(out string) (g []Golden) {
 }
 
 func steps(ctx context.Context, o *Options, r *Report) error {
+	rate, err := o.test(ctx, "kernels.test", ".", "TestMatrixRate")
+	if err != nil {
+		return err
+	}
+	if m := rateLine.FindStringSubmatch(rate); m != nil {
+		r.MatrixRate = decimal(m[1])
+	}
 	out, err := o.test(ctx, "model.test", "model", "TestStepTimes")
 	r.Steps = stepsOf(out)
+	for i := range r.Steps {
+		r.Steps[i].OfRate = ofRate(&r.Steps[i], r.MatrixRate)
+	}
 	return err
+}
+
+var (
+	rateLine    = regexp.MustCompile(`matrix rate (\d+) TFLOP/s`)
+	prefillWhat = regexp.MustCompile(`^prefill (\d+)$`)
+)
+
+// linear is the number of weights of a shape that every token of a prompt meets.
+var linear = map[string]float64{
+	"Qwen3-0.6B": 28 * (4096*1024 + 2048*1024 + 3*3072*1024),
+	"Qwen3-8B":   36 * (6144*4096 + 4096*4096 + 3*12288*4096),
+}
+
+// ofRate returns the share of rate, in percent, at which a prefill does its products;
+// attention counts as time without work.
+func ofRate(s *Step, rate float64) float64 {
+	m := prefillWhat.FindStringSubmatch(s.What)
+	if m == nil || rate == 0 || s.Device == 0 {
+		return 0
+	}
+	return 100 * 2 * linear[s.Shape] * decimal(m[1]) / (s.Device / 1e3) / (rate * 1e12)
 }
 
 var stepLine = regexp.MustCompile(`: (\S+) ((?:decode|prefill) .*?) +device +([\d.]+) ms, wall +([\d.]+) ms .*idle between steps ([\d.]+) µs \(p99 ([\d.]+)\)`)
@@ -90,7 +121,7 @@ func stepsOf(out string) (s []Step) {
 			continue
 		}
 		seen[m[1]+m[2]] = true
-		s = append(s, Step{m[1], m[2], decimal(m[3]), decimal(m[4]), decimal(m[5]), decimal(m[6])})
+		s = append(s, Step{Shape: m[1], What: m[2], Device: decimal(m[3]), Wall: decimal(m[4]), Idle: decimal(m[5]), P99: decimal(m[6])})
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 
+	"waybill/actors"
 	"waybill/kernels"
 	"waybill/kernels/cpu"
 	"waybill/kernels/cuda"
@@ -16,9 +17,8 @@ import (
 const (
 	// cpuKVBytes is the KV memory on a CPU where none is asked for.
 	cpuKVBytes = 1 << 30
-	// gpuSpare is device memory that is left alone for recorded steps and for what
-	// the libraries take while they run.
-	gpuSpare = 2 << 30
+	// gpuSpare is device memory that is left alone for recorded steps.
+	gpuSpare = 1 << 30
 	// maxIntakes bounds the tokenizing actors on a GPU machine: one feeds some
 	// 10 MB/s, and the step's own threads need cores.
 	maxIntakes = 8
@@ -45,7 +45,7 @@ type device struct {
 // be used. It resolves the flags whose defaults depend on the device.
 func (c *serveCmd) openDevice(math cpu.Math) (device, error) {
 	if c.Device != "cpu" {
-		b, err := cuda.Open(cuda.Options{})
+		b, err := cuda.Open(cuda.Options{Sync: os.Getenv("WAYBILL_CUDA_SYNC") == "1"})
 		if err == nil {
 			c.deviceDefaults(256, 8192, gpuChunkMs)
 			return device{backend: b, gpu: true, intakes: max(1, min(maxIntakes, runtime.NumCPU()-4))}, nil
@@ -104,9 +104,10 @@ func (d device) kvType(flag string, m *model.Model, math cpu.Math) kernels.DType
 	return kvType(flag, m, math)
 }
 
-// kvBytes returns the memory for keys and values: what was asked for, or on a GPU
-// what --gpu-memory-utilization leaves beside weights and activations.
-func (c *serveCmd) kvBytes(m *model.Model, d device) (int64, error) {
+// kvBytes returns the memory for keys and values: what was asked for, or on a GPU what
+// --gpu-memory-utilization leaves beside weights, activations and what the largest
+// step, which is run once, takes besides.
+func (c *serveCmd) kvBytes(m *model.Model, d device, cfg *actors.Config) (int64, error) {
 	if c.KVCacheMemoryBytes != "" {
 		n, err := parseBytes(c.KVCacheMemoryBytes)
 		if err != nil {
@@ -118,16 +119,21 @@ func (c *serveCmd) kvBytes(m *model.Model, d device) (int64, error) {
 	if !ok {
 		return cpuKVBytes, nil
 	}
+	var err error
+	if cfg.Scratch, err = m.NewScratch(c.MaxNumBatchedTokens, actors.LogitRows(c.MaxNumSeqs)); err != nil {
+		return 0, fmt.Errorf("--max-num-batched-tokens %d: %w", c.MaxNumBatchedTokens, err)
+	}
+	if err := m.Profile(step, cfg.Scratch, c.BlockSize, cfg.MaxModelLen, cfg.KVType); err != nil {
+		return 0, fmt.Errorf("--max-num-batched-tokens %d: %w", c.MaxNumBatchedTokens, err)
+	}
 	free, total, err := step.Memory()
 	if err != nil {
 		return 0, err
 	}
-	// Logits: a row for each sequence, and some for prompt log-probabilities.
-	activations := m.ScratchBytes(c.MaxNumBatchedTokens, c.MaxNumSeqs+64)
-	left := min(free-gpuSpare, free-int64((1-c.GPUMemoryUtilization)*float64(total))) - activations
+	left := min(free-gpuSpare, free-int64((1-c.GPUMemoryUtilization)*float64(total)))
 	if left <= 0 {
-		return 0, fmt.Errorf("--gpu-memory-utilization %g: of %d MiB free, weights are loaded, activations take %d MiB: nothing is left for the KV cache",
-			c.GPUMemoryUtilization, free>>20, activations>>20)
+		return 0, fmt.Errorf("--gpu-memory-utilization %g: weights and the largest step leave %d of %d MiB, of which %d MiB are not to be used: nothing is left for the KV cache",
+			c.GPUMemoryUtilization, free>>20, total>>20, max(gpuSpare, int64((1-c.GPUMemoryUtilization)*float64(total)))>>20)
 	}
 	return left, nil
 }

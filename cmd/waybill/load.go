@@ -165,7 +165,7 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, d device) (cfg ac
 		}
 		cfg.MaxModelLen = c.MaxModelLen
 	}
-	bytes, err := c.kvBytes(m, d)
+	bytes, err := c.kvBytes(m, d, &cfg)
 	if err != nil {
 		return cfg, "", err
 	}

@@ -59,7 +59,13 @@ func (b *Backend) Attention(dst, qkv kernels.Buffer, kv kernels.Cache, a kernels
 	}
 	b.flush()
 	n := len(batch.Tokens)
-	q := b.input(qkv, n*a.Cols(), "qkv")
+	var q cu.DevicePtr
+	float := false
+	if fuse {
+		q, float = b.fused(qkv, n*a.Cols())
+	} else {
+		q = b.input(qkv, n*a.Cols(), "qkv")
+	}
 	out := b.output(dst, n*a.NumHeads*a.HeadDim, "dst")
 	for i := range batch.Seqs {
 		s := &batch.Seqs[i]
@@ -79,7 +85,7 @@ func (b *Backend) Attention(dst, qkv kernels.Buffer, kv kernels.Cache, a kernels
 		b.attendAny(out, q, c, a, n)
 	default:
 		if t.decode > 0 {
-			b.attendDecode(out, q, c, a, fuse)
+			b.attendDecode(out, q, c, a, fuse, float)
 		}
 		if t.seqs > t.decode {
 			b.attendPrefill(out, q, c, a)
@@ -112,10 +118,13 @@ func (b *Backend) attendAny(out, q cu.DevicePtr, c *cache, a kernels.QKV, n int)
 }
 
 // attendDecode does the rows of one new token, which come first; with turn also what
-// RopeAndCache left to do.
-func (b *Backend) attendDecode(out, q cu.DevicePtr, c *cache, a kernels.QKV, turn bool) {
+// RopeAndCache left to do, on rows of float32 or bf16.
+func (b *Backend) attendDecode(out, q cu.DevicePtr, c *cache, a kernels.QKV, turn, float bool) {
 	t, fn := &b.tables, b.fn.decode[a.HeadDim]
-	if turn {
+	switch {
+	case float:
+		fn = b.fn.turnFloat[a.HeadDim]
+	case turn:
 		fn = b.fn.turnDecode[a.HeadDim]
 	}
 	qNorm, kNorm := norms(a)
@@ -158,4 +167,5 @@ func (b *Backend) attendPrefill(out, q cu.DevicePtr, c *cache, a kernels.QKV) {
 		QOIndptr: t.at(t.queryAt), KVIndptr: t.at(t.pageAt), KVIndices: t.at(t.blockAt + t.prefillBlock), KVLastLen: t.at(t.lastAt),
 	}
 	b.fail("attention", m.plan.Run(io, b.stream))
+	b.settled("attention of FlashInfer")
 }

@@ -23,8 +23,10 @@ const (
 	// defaults.
 	attnFloatBytes = 128 << 20
 	attnIntBytes   = 8 << 20
-	// streamMaxRows is where cuBLASLt becomes faster, on an H200.
-	streamMaxRows = 8
+	// streamMaxRows is where cuBLASLt becomes faster, on an H200, for weights of more
+	// than streamSmallBytes; of smaller ones the kernels that follow are spared.
+	streamMaxRows    = 8
+	streamSmallBytes = 16 << 20
 	// streamTurn: 0 loses a tenth of the bandwidth, 8 to 104 are alike (H200).
 	streamTurn = 24
 	// stagingBytes is one of two pinned buffers through which weights pass.
@@ -33,14 +35,16 @@ const (
 
 // Backend runs the ops on one GPU. It implements kernels.Stepper.
 type Backend struct {
-	name   string
-	device cu.Device
-	ctx    cu.CUContext
-	stream cu.Stream
-	sms    int // multiprocessors
-	major  int // of the compute capability
-	// streamMax is the largest number of rows that src/stream.cu is used for.
-	streamMax int
+	name    string
+	options Options
+	device  cu.Device
+	ctx     cu.CUContext
+	stream  cu.Stream
+	sms     int // multiprocessors
+	major   int // of the compute capability
+	// streamMax is the largest number of rows that src/stream.cu is used for,
+	// streamSmall that for small weights.
+	streamMax, streamSmall int
 	// streamTurn is by how many steps of 32 the blocks of src/stream.cu are apart in
 	// their way through k.
 	streamTurn int
@@ -58,6 +62,7 @@ type Backend struct {
 	attn      attnMemory
 	tables    tables
 	steps     steps
+	draws     draws
 
 	batch *kernels.Batch
 	args  driver.Args
@@ -81,8 +86,8 @@ func Open(o Options) (_ kernels.Backend, err error) {
 	if o.Device < 0 || o.Device >= n {
 		return nil, fmt.Errorf("cuda: %w: device %d of %d", ErrNoGPU, o.Device, n)
 	}
-	b := &Backend{plans: map[driver.LtShape]*driver.LtPlan{}}
-	b.steps.graphs, b.steps.warm = map[int]*driver.Graph{}, map[int]bool{}
+	b := &Backend{options: o, plans: map[driver.LtShape]*driver.LtPlan{}}
+	b.steps.graphs, b.steps.warm = map[recording]*driver.Graph{}, map[recording]bool{}
 	if b.device, err = cu.GetDevice(o.Device); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", o.Device, err)
 	}
@@ -90,7 +95,8 @@ func Open(o Options) (_ kernels.Backend, err error) {
 		return nil, err
 	}
 	if o.StreamRows > 0 {
-		b.streamMax = min(o.StreamRows, streamRows[1])
+		b.streamMax = min(o.StreamRows, maxStreamRows)
+		b.streamSmall = b.streamMax
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -118,7 +124,7 @@ func (b *Backend) describe() error {
 	if b.sms, err = b.device.Attribute(cu.MultiprocessorCount); err != nil {
 		return fmt.Errorf("cuda: multiprocessors: %w", err)
 	}
-	b.major, b.streamMax, b.streamTurn = major, streamMaxRows, streamTurn
+	b.major, b.streamMax, b.streamSmall, b.streamTurn = major, streamMaxRows, maxStreamRows, streamTurn
 	b.name = fmt.Sprintf("cuda %s sm_%d%d", model, major, minor)
 	if major != 8 && (major != 9 || minor != 0) && major != 10 {
 		return fmt.Errorf("cuda: %w: %s has compute capability %d.%d, this binary has code for 8.x, 9.0 and 10.x", ErrNoGPU, model, major, minor)
@@ -149,6 +155,9 @@ func (b *Backend) open() (err error) {
 		}
 	}
 	if err := b.openAttn(); err != nil {
+		return err
+	}
+	if err := b.openDraws(); err != nil {
 		return err
 	}
 	return b.openSteps()
@@ -190,8 +199,9 @@ func (b *Backend) Begin(batch *kernels.Batch) {
 	}
 	b.unset = leave
 	b.batch, b.attn.planned = batch, false
+	b.draws.rows = b.draws.rows[:0] // the host samples
 	b.tables.layout(b.shapeOf(batch))
-	b.tables.fill(batch)
+	b.tables.fill(batch, &b.draws)
 	b.queueTables()
 }
 
@@ -223,6 +233,14 @@ func (b *Backend) launch(what string, fn cu.Function, grid [3]int, block, shared
 	}
 	s := driver.Shape{Grid: grid, Block: block, Shared: shared, Dependent: b.major >= 9}
 	b.fail(what, s.Launch(fn, b.stream, a))
+	b.settled(what)
+}
+
+// settled waits for what was queued last, if Options.Sync asks for it.
+func (b *Backend) settled(what string) {
+	if b.options.Sync && b.err == nil {
+		b.fail(what, b.stream.Synchronize())
+	}
 }
 
 // step returns the batch of the running step.

@@ -13,6 +13,8 @@ var (
 	bindImage string
 	//go:embed out/decode.fatbin
 	decodeImage string
+	//go:embed out/draw.fatbin
+	drawImage string
 	//go:embed out/fill.fatbin
 	fillImage string
 	//go:embed out/matmul.fatbin

@@ -14,12 +14,14 @@ type functions struct {
 	copyRows, copyRowsFloat cu.Function
 	rmsNorm, rmsNormFloat   cu.Function
 	addRMSNorm, scaleRows   cu.Function
-	siluMul, ropeCache      cu.Function
+	siluMul                 cu.Function
+	ropeCache, ropeFloat    cu.Function
 	attention               cu.Function
-	decode, turnDecode      map[int]cu.Function // by head width
+	decode                  map[int]cu.Function // by head width
+	turnDecode, turnFloat   map[int]cu.Function
 	matmul, matmulFloat     cu.Function
-	stream                  [streamModes][2]cu.Function // by rows, see streamRows
-	pick, done, fill        cu.Function
+	stream                  [streamModes][len(streamRows)]cu.Function // by rows
+	pick, done, fill, draw  cu.Function
 }
 
 // The modes of src/product.cuh.
@@ -32,11 +34,13 @@ const (
 )
 
 // streamRows are the row counts that the kernels of src/stream.cu are made for.
-var streamRows = [2]int{8, 16}
+var streamRows = [...]int{8, maxStreamRows}
+
+const maxStreamRows = 16
 
 // load reads all modules. Unknown names are errors of the build.
 func (f *functions) load() error {
-	var decode64, decode128, turn64, turn128 cu.Function
+	var decode64, decode128, turn64, turn128, float64, float128 cu.Function
 	type want struct {
 		fn   *cu.Function
 		name string
@@ -49,13 +53,15 @@ func (f *functions) load() error {
 		{"rows", rowsImage, []want{
 			{&f.copyRows, "copy_rows"}, {&f.copyRowsFloat, "copy_rows_float"}, {&f.rmsNorm, "rms_norm"}, {&f.rmsNormFloat, "rms_norm_float"},
 			{&f.addRMSNorm, "add_rms_norm"}, {&f.scaleRows, "scale_rows"}, {&f.siluMul, "silu_mul"}}},
-		{"rope", ropeImage, []want{{&f.ropeCache, "rope_cache"}}},
+		{"rope", ropeImage, []want{{&f.ropeCache, "rope_cache"}, {&f.ropeFloat, "rope_cache_float"}}},
 		{"attention", attentionImage, []want{{&f.attention, "attention"}}},
 		{"decode", decodeImage, []want{
 			{&decode64, "decode_attention_64"}, {&decode128, "decode_attention_128"},
-			{&turn64, "decode_turn_attention_64"}, {&turn128, "decode_turn_attention_128"}}},
+			{&turn64, "decode_turn_attention_64"}, {&turn128, "decode_turn_attention_128"},
+			{&float64, "decode_turn_float_attention_64"}, {&float128, "decode_turn_float_attention_128"}}},
 		{"matmul", matmulImage, []want{{&f.matmul, "matmul_bf16"}, {&f.matmulFloat, "matmul_f32"}}},
 		{"sample", sampleImage, []want{{&f.pick, "pick"}, {&f.done, "done"}}},
+		{"draw", drawImage, []want{{&f.draw, "draw"}}},
 		{"fill", fillImage, []want{{&f.fill, "fill"}}},
 	} {
 		module, err := cu.LoadData(m.image)
@@ -70,6 +76,7 @@ func (f *functions) load() error {
 	}
 	f.decode = map[int]cu.Function{64: decode64, 128: decode128}
 	f.turnDecode = map[int]cu.Function{64: turn64, 128: turn128}
+	f.turnFloat = map[int]cu.Function{64: float64, 128: float128}
 	return f.loadStream()
 }
 

@@ -46,10 +46,10 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 		panic(bug("dst: want %d elements, got %T of %d", rows*m.rows, dst, dst.Len()))
 	}
 	p := product{dst: d, x: x.(*buffer), w: m, rows: rows}
-	if p.y = d.bf16; p.y == 0 {
-		p.y, p.float = d.float, true
+	if p.y = d.bf16; p.y == 0 || d.rows {
+		p.y, p.float, d.cols = d.float, true, m.rows
 	}
-	d.wide, d.sums = p.float, 0
+	d.wide, d.raw, d.sums = p.float, false, 0
 	if bias != nil {
 		parameter(bias, m.rows, "bias")
 		p.bias = bias.(*buffer)
@@ -57,7 +57,7 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	if rows == 0 {
 		return
 	}
-	if p.bias == nil && !p.float && b.fits(&p) {
+	if p.bias == nil && !p.float && (b.fits(&p) || b.ltTakes(&p)) {
 		p.waiting = true
 		b.steps.product = p
 		return
@@ -67,14 +67,18 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 
 // fits reports whether src/stream.cu takes a product.
 func (b *Backend) fits(p *product) bool {
-	return p.rows <= b.streamMax && p.w.rows%32 == 0 && p.w.cols%32 == 0
+	most := b.streamMax
+	if p.w.Bytes() <= streamSmallBytes {
+		most = b.streamSmall
+	}
+	return p.rows <= most && p.w.rows%32 == 0 && p.w.cols%32 == 0
 }
+
+// ltTakes reports whether cuBLASLt takes a product.
+func (b *Backend) ltTakes(p *product) bool { return p.w.rows%8 == 0 && p.w.cols%8 == 0 }
 
 // multiply queues a product.
 func (b *Backend) multiply(p *product) {
-	if p.float {
-		b.steps.vocab = p.w.rows
-	}
 	if b.fits(p) {
 		mode := streamPlain
 		if p.float {
@@ -84,8 +88,8 @@ func (b *Backend) multiply(p *product) {
 		return
 	}
 	b.settle(p.x)
-	if p.w.rows%8 == 0 && p.w.cols%8 == 0 && !(p.float && p.bias != nil) {
-		b.multiplyLt(p)
+	if b.ltTakes(p) {
+		b.multiplyLt(p, false)
 		return
 	}
 	var bias cu.DevicePtr
@@ -121,7 +125,7 @@ func (b *Backend) streams(mode int, p *product, y cu.DevicePtr, f follow) {
 // fuseGate does the waiting product and the gated activation of its result at once.
 func (b *Backend) fuseGate(dst, gateUp kernels.Buffer, rows, inner int) bool {
 	p := &b.steps.product
-	if !p.waiting || kernels.Buffer(p.dst) != gateUp || p.rows != rows || p.w.rows != 2*inner {
+	if !p.waiting || !b.fits(p) || kernels.Buffer(p.dst) != gateUp || p.rows != rows || p.w.rows != 2*inner {
 		return false
 	}
 	p.waiting = false
@@ -129,16 +133,23 @@ func (b *Backend) fuseGate(dst, gateUp kernels.Buffer, rows, inner int) bool {
 	return true
 }
 
-// fuseResidual does the waiting product, the sum of its result with the residual and
-// the norm of that at once. The norm's factor of each row is left to whoever reads
-// dst.
+// fuseResidual does the waiting product and the sum of its result with the residual at
+// once, so that the result is never rounded. src/stream.cu does the norm, too: its
+// factor of each row is left to whoever reads dst.
 func (b *Backend) fuseResidual(dst, residual, x, w kernels.Buffer, rows, cols int, eps float32) bool {
 	p, s := &b.steps.product, &b.steps
 	if !p.waiting || kernels.Buffer(p.dst) != x || p.rows != rows || p.w.rows != cols {
 		return false
 	}
 	p.waiting = false
-	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*streamRows[1]) }
+	if !b.fits(p) {
+		b.settle(p.x)
+		p.y, p.float = wide(residual, rows*cols, "residual"), true
+		b.multiplyLt(p, true)
+		b.RMSNorm(dst, residual, w, rows, cols, eps)
+		return true
+	}
+	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*maxStreamRows) }
 	f := follow{residual: wide(residual, rows*cols, "residual"), norm: parameter(w, cols, "w"), sums: slot(s.norms), zero: slot(s.norms + 1)}
 	s.norms++
 	y := b.output(dst, rows*cols, "dst")
@@ -158,13 +169,13 @@ func (b *Backend) settle(d *buffer) {
 	d.sums = 0
 }
 
-// multiplyLt queues a product of cuBLASLt. Algorithms are chosen once for each
+// multiplyLt queues a product of cuBLASLt, added to what is there or not. Algorithms are chosen once for each
 // bucket of rows: asking takes some 50 µs, and chunks come in any length.
-func (b *Backend) multiplyLt(p *product) {
+func (b *Backend) multiplyLt(p *product, add bool) {
 	if b.err != nil {
 		return
 	}
-	s := driver.LtShape{M: ltRows(p.rows), N: p.w.rows, K: p.w.cols, Float: p.float, Bias: p.bias != nil}
+	s := driver.LtShape{M: ltRows(p.rows), N: p.w.rows, K: p.w.cols, Float: p.float, Bias: p.bias != nil, Add: add}
 	plan, ok := b.plans[s]
 	if !ok {
 		var err error
@@ -175,10 +186,14 @@ func (b *Backend) multiplyLt(p *product) {
 		b.plans[s] = plan
 	}
 	io := driver.LtIO{X: p.x.bf16, W: p.w.data, Y: p.y, Workspace: b.workspace}
-	if s.Bias {
+	switch { // the bias has the result's type
+	case s.Bias && s.Float:
+		io.Bias = p.bias.float
+	case s.Bias:
 		io.Bias = p.bias.bf16
 	}
 	b.fail("matmul", plan.Run(p.rows, io, b.stream))
+	b.settled("matmul of cuBLASLt")
 }
 
 // ltRows is the row count for which an algorithm is chosen: the next of 8 steps

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -16,14 +17,38 @@ import (
 
 // alloc returns device memory that Close frees. The context is current.
 func (b *Backend) alloc(bytes int64) (cu.DevicePtr, error) {
-	p, err := cu.MemAlloc(max(bytes, 16))
+	p, err := b.take(bytes)
 	if err != nil {
-		return 0, fmt.Errorf("allocate %d bytes of device memory: %w", bytes, err)
+		return 0, err
 	}
 	b.mu.Lock()
 	b.opened = append(b.opened, p)
 	b.mu.Unlock()
 	return p, nil
+}
+
+// take returns device memory that its user frees.
+func (b *Backend) take(bytes int64) (cu.DevicePtr, error) {
+	err := b.fault("allocate")
+	var p cu.DevicePtr
+	if err == nil {
+		p, err = cu.MemAlloc(max(bytes, 16))
+	}
+	if errors.Is(err, cu.OutOfMemory) {
+		err = kernels.ErrOutOfMemory
+	}
+	if err != nil {
+		return 0, fmt.Errorf("allocate %d bytes: %w", bytes, err)
+	}
+	return p, nil
+}
+
+// fault asks Options.Fault.
+func (b *Backend) fault(what string) error {
+	if b.options.Fault == nil {
+		return nil
+	}
+	return b.options.Fault(what)
 }
 
 // allocPinned returns host memory that the device can read and write.
@@ -45,8 +70,13 @@ type buffer struct {
 	n int
 	// bf16 and float are 0 if there is no such copy.
 	bf16, float cu.DevicePtr
-	// wide says that the float32 copy is the newer one.
-	wide bool
+	// wide says that the float32 copy is the newer one, raw that both hold what was
+	// uploaded.
+	wide, raw bool
+	// rows says that products write float32 although there is a bf16 copy (NewRows).
+	rows bool
+	// cols is the width of the product that was written last, if it was float32.
+	cols int
 	// sums, if not 0, holds the sum of squares of each of sumRows rows: the rows are
 	// still to be divided by their root mean square (see src/stream.cu).
 	sums             cu.DevicePtr
@@ -62,6 +92,17 @@ func (b *Backend) NewBuffer(n int) (kernels.Buffer, error) { return b.newBuffer(
 
 // NewFloats returns memory for n elements of float32: logits, the residual stream.
 func (b *Backend) NewFloats(n int) (kernels.Buffer, error) { return b.newBuffer(n, false, true) }
+
+// NewRows returns memory for n elements of fused q, k, v rows. Products leave float32
+// there; RopeAndCache rounds to bf16 behind the rotation.
+func (b *Backend) NewRows(n int) (kernels.Buffer, error) {
+	buf, err := b.newBuffer(n, true, true)
+	if err != nil {
+		return nil, err
+	}
+	buf.rows = true
+	return buf, nil
+}
 
 func (b *Backend) newBuffer(n int, narrow, wide bool) (*buffer, error) {
 	if n < 1 || n > 1<<40 {
@@ -92,6 +133,7 @@ func (b *Backend) Upload(data []float32) (kernels.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
+	buf.raw = true
 	leave, err := b.enter()
 	if err != nil {
 		return nil, err
@@ -163,14 +205,15 @@ func (b *Backend) input(buf kernels.Buffer, n int, what string) cu.DevicePtr {
 func (b *Backend) output(buf kernels.Buffer, n int, what string) cu.DevicePtr {
 	p := activations(buf, n, what)
 	d := buf.(*buffer)
-	d.wide, d.sums = false, 0
+	d.wide, d.raw, d.sums = false, false, 0
 	return p
 }
 
 // wide returns the address of n float32 elements that an op changes.
 func wide(buf kernels.Buffer, n int, what string) cu.DevicePtr {
 	p := parameter(buf, n, what)
-	buf.(*buffer).wide = true
+	d := buf.(*buffer)
+	d.wide, d.raw = true, false
 	return p
 }
 
@@ -236,11 +279,21 @@ func (b *Backend) NewCache(s kernels.CacheSpec) (kernels.Cache, error) {
 		return nil, fmt.Errorf("cuda: cache: %w", err)
 	}
 	c := &cache{spec: s, backend: b, side: s.Bytes() / int64(2*s.Layers)}
-	if c.data, err = cu.MemAlloc(s.Bytes()); err != nil {
-		return nil, fmt.Errorf("cuda: cache of %d bytes: %w", s.Bytes(), err)
+	if err := c.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("cuda: cache of %d bytes: %w", s.Bytes(), err), c.Close())
+	}
+	b.tables.kvHeads, b.tables.blockSize = s.NumKVHeads, s.BlockSize
+	return c, nil
+}
+
+// open makes the memory.
+func (c *cache) open() (err error) {
+	b, s := c.backend, &c.spec
+	if c.data, err = b.take(s.Bytes()); err != nil {
+		return err
 	}
 	if err := cu.MemsetD8Async(c.data, 0, s.Bytes(), b.stream); err != nil {
-		return nil, fmt.Errorf("cuda: cache: %w", err)
+		return err
 	}
 	parts := int64(b.maxParts()) * int64(s.NumKVHeads) * maxGroup
 	arrived := int64(maxGraphRows) * int64(s.NumKVHeads) * 4
@@ -248,15 +301,14 @@ func (b *Backend) NewCache(s kernels.CacheSpec) (kernels.Cache, error) {
 		p     *cu.DevicePtr
 		bytes int64
 	}{{&c.partOut, parts * int64(s.HeadDim) * 4}, {&c.partSum, parts * 8}, {&c.arrived, arrived}} {
-		if *m.p, err = cu.MemAlloc(m.bytes); err != nil {
-			return nil, fmt.Errorf("cuda: cache: %w", err)
+		if *m.p, err = b.take(m.bytes); err != nil {
+			return err
 		}
 	}
 	if err := cu.MemsetD8Async(c.arrived, 0, arrived, b.stream); err != nil {
-		return nil, fmt.Errorf("cuda: cache: %w", err)
+		return err
 	}
-	b.tables.kvHeads, b.tables.blockSize = s.NumKVHeads, s.BlockSize
-	return c, b.stream.Synchronize()
+	return b.stream.Synchronize()
 }
 
 // Close gives the memory back.

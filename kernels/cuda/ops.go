@@ -129,7 +129,7 @@ func (b *Backend) RopeAndCache(qkv kernels.Buffer, kv kernels.Cache, a kernels.Q
 	if n == 0 {
 		return
 	}
-	b.input(qkv, n*a.Cols(), "qkv")
+	b.fused(qkv, n*a.Cols())
 	b.steps.turn = turn{qkv: qkv.(*buffer), cache: c, a: a, rows: n, waiting: true}
 	if !b.turns(c, a) {
 		b.flush()
@@ -157,14 +157,28 @@ func norms(a kernels.QKV) (q, k cu.DevicePtr) {
 	return q, k
 }
 
+// fused returns the address of n elements of fused q, k, v rows and whether they are
+// float32.
+func (b *Backend) fused(qkv kernels.Buffer, n int) (p cu.DevicePtr, float bool) {
+	if d, ok := qkv.(*buffer); ok && d.float != 0 && (d.wide || d.raw) {
+		return parameter(qkv, n, "qkv"), true
+	}
+	return b.input(qkv, n, "qkv"), false
+}
+
 // queueTurn queues RopeAndCache as a kernel of its own.
 func (b *Backend) queueTurn(r *turn) {
 	t, a := &b.tables, &r.a
 	qNorm, kNorm := norms(r.a)
-	b.args.Reset().Ptr(r.qkv.bf16).Ptr(r.cache.keys(a.Layer)).Ptr(r.cache.values(a.Layer)).
+	fn := b.fn.ropeCache
+	from, float := b.fused(r.qkv, r.rows*a.Cols())
+	if float {
+		fn = b.fn.ropeFloat
+	}
+	b.args.Reset().Ptr(b.output(r.qkv, r.rows*a.Cols(), "qkv")).Ptr(from).Ptr(r.cache.keys(a.Layer)).Ptr(r.cache.values(a.Layer)).
 		Ptr(t.at(t.positionAt)).Ptr(t.at(t.slotAt)).Ptr(parameter(a.InvFreq, a.HeadDim/2, "InvFreq")).
 		Ptr(qNorm).Ptr(kNorm).Int(a.NumHeads).Int(a.NumKVHeads).Int(a.HeadDim).Float(a.NormEps)
-	b.launch("rope_cache", b.fn.ropeCache, [3]int{r.rows, (a.NumHeads + 2*a.NumKVHeads + 7) / 8, 1}, 256, 0, &b.args)
+	b.launch("rope_cache", fn, [3]int{r.rows, (a.NumHeads + 2*a.NumKVHeads + 7) / 8, 1}, 256, 0, &b.args)
 }
 
 // checkLayer verifies that a is a layer of c.

@@ -9,6 +9,12 @@ type Options struct {
 	// StreamRows is the largest number of rows for which products are streamed
 	// instead of left to cuBLASLt; 0 means what is best on an H200. For measurements.
 	StreamRows int
+	// Sync waits for every kernel and records no step, which is slow: an error of the
+	// device then names its kernel.
+	Sync bool
+	// Fault, if not nil, is asked before memory is made ("allocate") and before a step
+	// is queued ("step"); its error is taken for the device's. For tests.
+	Fault func(what string) error
 }
 
 // ErrNotBuilt says that the program was built without the tag cuda.

@@ -42,14 +42,49 @@ func TestProductTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := fmt.Sprintf("%-12s", shape.name)
-		for _, rows := range []int{1, 8, 16} {
-			b.streamMax = rows
+		for _, rows := range []int{1, 8, 16, 32} {
+			b.streamMax, b.streamSmall = rows, rows
 			line += fmt.Sprintf(" %7.1f", b.productTime(t, weights, x, y, rows))
-			b.streamMax = 0
+			b.streamMax, b.streamSmall = 0, 0
 			line += fmt.Sprintf(" lt %7.1f |", b.productTime(t, weights, x, y, rows))
 		}
 		t.Log(line)
 	}
+}
+
+// TestMatrixRate prints the rate of one large product, which prefill is held against.
+func TestMatrixRate(t *testing.T) {
+	opened, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := opened.(*Backend)
+	defer b.Close()
+	const n = 8192
+	weights := make([]kernels.Weight, 2)
+	for i := range weights {
+		if weights[i], err = b.Pack(kernels.HostTensor{Name: "w", DType: kernels.BF16, Rows: n, Cols: n,
+			Fill: &kernels.Fill{State: uint64(i), Spread: 0.02}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x, _ := b.NewBuffer(n * n)
+	y, err := b.NewBuffer(n * n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Made-up values on the left, too: zeros would be faster.
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	b.Begin(&kernels.Batch{Tokens: ids, Positions: ids, Slots: ids})
+	b.Embed(x, weights[1])
+	if err := b.End(); err != nil {
+		t.Fatal(err)
+	}
+	b.productTime(t, weights, x, y, n) // the clock settles
+	t.Logf("matrix rate %.0f TFLOP/s", 2*float64(n)*n*n/b.productTime(t, weights, x, y, n)/1e6)
 }
 
 // productTime returns the best mean time of a product in µs.

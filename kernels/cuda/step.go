@@ -52,11 +52,19 @@ type steps struct {
 	turn    turn
 	// sums holds sums of squares of rows, in turns for one norm after another; norms
 	// counts those of the running step.
-	sums   cu.DevicePtr
-	norms  int
-	graphs map[int]*driver.Graph
-	warm   map[int]bool
-	padded kernels.Batch
+	sums  cu.DevicePtr
+	norms int
+	// replayed is the bucket of the running step, 0 if it is none.
+	replayed int
+	graphs   map[recording]*driver.Graph
+	warm     map[recording]bool
+	padded   kernels.Batch
+}
+
+// recording names a recorded step: its rows, and whether any of their tokens is drawn.
+type recording struct {
+	rows  int
+	draws bool
 }
 
 // openSteps makes the memory.
@@ -66,7 +74,7 @@ func (b *Backend) openSteps() (err error) {
 		return err
 	}
 	clear(unsafe.Slice((*byte)(s.report), reportBytes))
-	if s.sums, err = b.alloc(int64(sumSlots * streamRows[1] * 8)); err != nil {
+	if s.sums, err = b.alloc(int64(sumSlots * maxStreamRows * 8)); err != nil {
 		return err
 	}
 	zeroed := int64(12*maxPicked + 64)
@@ -91,7 +99,7 @@ func (b *Backend) closeSteps() error {
 	for _, g := range b.steps.graphs {
 		errs = append(errs, g.Close())
 	}
-	b.steps.graphs, b.steps.warm = map[int]*driver.Graph{}, map[int]bool{}
+	b.steps.graphs, b.steps.warm = map[recording]*driver.Graph{}, map[recording]bool{}
 	return errors.Join(errs...)
 }
 
@@ -112,25 +120,45 @@ func (b *Backend) Start(batch *kernels.Batch, forward kernels.Forward) error {
 	if s.rows > maxPicked {
 		panic(bug("%d rows of logits, at most %d", s.rows, maxPicked))
 	}
+	b.chooseDraws(batch)
+	b.fail("step", b.fault("step"))
+	if b.err == nil {
+		b.queue(batch, forward)
+	}
+	if b.err != nil {
+		return b.abandon()
+	}
+	return nil
+}
+
+// queue runs, records or replays a step.
+func (b *Backend) queue(batch *kernels.Batch, forward kernels.Forward) {
+	s := &b.steps
 	rows, ok := bucketOf(batch)
 	if !ok {
-		b.batch = batch
+		b.batch, s.replayed = batch, 0
 		b.tables.layout(b.shapeOf(batch))
 		b.prepare(batch)
 		b.issue(batch, forward)
-		return b.err
+		return
 	}
-	b.tables.layout(tableShape{tokens: rows, seqs: rows, logits: rows, decode: rows})
+	key := recording{rows: rows, draws: len(b.draws.rows) > 0}
+	shape := tableShape{tokens: rows, seqs: rows, logits: rows, decode: rows}
+	if key.draws {
+		shape.draws = rows
+	}
+	b.tables.layout(shape)
 	b.prepare(batch)
-	if g := s.graphs[rows]; g != nil {
+	s.replayed = rows
+	if g := s.graphs[key]; g != nil {
 		b.fail("graph", g.Launch(b.stream))
-		return b.err
+		return
 	}
 	b.batch = s.pad(batch, rows)
-	if !s.warm[rows] {
-		s.warm[rows] = true
+	if !s.warm[key] || b.options.Sync {
+		s.warm[key] = true
 		b.issue(b.batch, forward)
-		return b.err
+		return
 	}
 	g, err := driver.Record(b.stream, func() error {
 		b.issue(b.batch, forward)
@@ -138,17 +166,29 @@ func (b *Backend) Start(batch *kernels.Batch, forward kernels.Forward) error {
 	})
 	if err != nil {
 		b.fail("record", err)
-		return b.err
+		return
 	}
-	s.graphs[rows] = g
+	s.graphs[key] = g
 	b.fail("graph", g.Launch(b.stream))
-	return b.err
+}
+
+// abandon gives a step up that could not be queued whole, waits for the part that was,
+// and returns its error. An error of the device is the graver one.
+func (b *Backend) abandon() error {
+	err := b.err
+	b.err, b.batch = nil, nil
+	b.steps.product.waiting, b.steps.turn.waiting = false, false
+	if e := b.stream.Synchronize(); e != nil {
+		err = fmt.Errorf("cuda: step: %w, after: %v", e, err)
+	}
+	b.unset()
+	return err
 }
 
 // prepare writes the step's tables.
 func (b *Backend) prepare(batch *kernels.Batch) {
 	b.attn.planned = false
-	b.tables.fill(batch)
+	b.tables.fill(batch, &b.draws)
 	b.tables.host[wordStep] = b.steps.number
 }
 
@@ -168,6 +208,10 @@ func (b *Backend) issue(batch *kernels.Batch, forward kernels.Forward) {
 	s.logits = out.(*buffer)
 	if s.logits.float == 0 {
 		panic(bug("logits that are not float32"))
+	}
+	s.vocab = s.logits.cols
+	if b.tables.draws > 0 {
+		b.queueDraws()
 	}
 	// A row's slices keep the device busy when rows are few.
 	slices := max(1, min(16, 2*b.sms/n))
@@ -217,7 +261,8 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 		}
 		asked = time.Now()
 		if err := b.stream.Query(); err != nil && err != cu.NotReady {
-			return kernels.StepTime{}, fmt.Errorf("cuda: step: %w", err)
+			return kernels.StepTime{}, fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w: set WAYBILL_CUDA_SYNC=1 to see in which kernel",
+				s.number, s.rows, s.replayed, err)
 		} else if err == nil && atomic.LoadInt32(flag) != s.number {
 			return kernels.StepTime{}, fmt.Errorf("cuda: step %d ended without a report", s.number)
 		}
@@ -226,6 +271,7 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 	for i := range out {
 		out[i] = kernels.Picked{Token: picks[i][0], Finite: picks[i][1] != 0}
 	}
+	b.readDraws(out)
 	times := (*[2]uint64)(unsafe.Add(s.report, reportTimes))
 	b.batch, b.err = nil, nil
 	return kernels.StepTime{Started: time.Duration(times[0]), Ended: time.Duration(times[1])}, nil

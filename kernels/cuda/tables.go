@@ -23,6 +23,8 @@ const (
 	// minPieceSteps is the least length of a piece: what several pieces gain on a
 	// shorter context is less than putting them together costs.
 	minPieceSteps = 4
+	// maxEditWords bounds the edits of logits of a step's draws, 1.4 million words.
+	maxEditWords = 1400000
 	// unitsPerSM is how many blocks of src/decode.cu a multiprocessor gets in turn:
 	// enough to even out lengths.
 	unitsPerSM = 2
@@ -43,6 +45,8 @@ type tableShape struct {
 	// decode is the number of sequences of one token, which come first; those behind
 	// them are prefilled by the attention library.
 	decode int
+	// draws is the number of rows whose tokens are drawn.
+	draws int
 }
 
 // tables are a step's inputs as the kernels read them.
@@ -51,8 +55,8 @@ type tables struct {
 	device cu.DevicePtr
 	tableShape
 	// Word offsets.
-	tokenAt, positionAt, slotAt, seqAt, logitAt, tableAt, rowAt, pieceAt, queryAt, pageAt, lastAt, blockAt int
-	words                                                                                                  int
+	tokenAt, positionAt, slotAt, seqAt, logitAt, tableAt, rowAt, pieceAt, queryAt, pageAt, lastAt, drawAt, blockAt int
+	words                                                                                                          int
 	// pieces is the number of pieces; parts those of rows that have several.
 	pieces, parts int
 	// kvHeads and blockSize are those of the cache made last; only the cut into
@@ -77,7 +81,7 @@ func (b *Backend) openTables() error {
 
 // shapeOf returns the shape of a batch that is not replayed.
 func (b *Backend) shapeOf(batch *kernels.Batch) tableShape {
-	s := tableShape{tokens: len(batch.Tokens), seqs: len(batch.Seqs), logits: len(batch.Logits)}
+	s := tableShape{tokens: len(batch.Tokens), seqs: len(batch.Seqs), logits: len(batch.Logits), draws: len(b.draws.rows)}
 	for s.decode < s.seqs && batch.Seqs[s.decode].Len == 1 && batch.Seqs[s.decode].First == s.decode {
 		s.decode++
 	}
@@ -97,11 +101,12 @@ func (t *tables) layout(s tableShape) {
 	t.logitAt, t.tableAt = place(s.logits), place(s.seqs)
 	t.rowAt, t.pieceAt = place(4*s.decode), place(4*(s.decode+maxSplits))
 	t.queryAt, t.pageAt, t.lastAt = place(s.seqs-s.decode+1), place(s.seqs-s.decode+1), place(s.seqs-s.decode)
+	t.drawAt = place(drawWords * s.draws)
 	t.blockAt = at
 }
 
 // fill writes the tables of batch, which may have fewer rows than the layout.
-func (t *tables) fill(batch *kernels.Batch) {
+func (t *tables) fill(batch *kernels.Batch, d *draws) {
 	h := t.host
 	copy(h[t.tokenAt:], batch.Tokens)
 	copy(h[t.positionAt:], batch.Positions)
@@ -136,7 +141,14 @@ func (t *tables) fill(batch *kernels.Batch) {
 	}
 	t.cut(batch)
 	t.indptr(batch)
-	t.words = (t.blockAt + blocks + 3) &^ 3
+	end := t.blockAt + blocks
+	if t.draws > 0 {
+		if end+maxEditWords > len(h) {
+			panic(bug("the step's block tables leave no room for its draws"))
+		}
+		end = t.fillDraws(d, batch, end)
+	}
+	t.words = (end + 3) &^ 3
 	h[wordCount] = int32(t.words)
 	h[wordPieces] = int32(t.pieces)
 }
@@ -190,7 +202,7 @@ func (t *tables) at(word int) cu.DevicePtr { return t.device + cu.DevicePtr(4*wo
 func (b *Backend) queueTables() {
 	t := &b.tables
 	b.args.Reset().Ptr(t.device).Ptr(cu.DevicePtr(uintptr(unsafe.Pointer(&t.host[0])))).Ptr(b.steps.started).Int(len(t.host)).
-		Ptr(b.steps.sums).Int(sumSlots * streamRows[1])
+		Ptr(b.steps.sums).Int(sumSlots * maxStreamRows)
 	b.steps.norms = 0
 	first := driver.Shape{Grid: [3]int{8, 1, 1}, Block: 256}
 	b.fail("bind", first.Launch(b.fn.bind, b.stream, &b.args))

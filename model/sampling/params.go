@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"waybill/kernels"
 )
 
 // ErrInvalid is wrapped by every error about a parameter's value, which is the
@@ -26,9 +28,8 @@ const (
 	minTemperature = 0.01
 	// maxBias bounds a logit bias, as in OpenAI's API.
 	maxBias = 100
-	// MaxLogprobs is the most alternatives that a token can be reported with. It
-	// bounds the work per token; vLLM's default limit is 20.
-	MaxLogprobs = 1024
+	// MaxLogprobs is the most alternatives that a token can be reported with.
+	MaxLogprobs = kernels.MaxLogprobs
 	// NoLogprobs in Options.Logprobs asks for none at all.
 	NoLogprobs = -1
 )
@@ -86,6 +87,10 @@ type Params struct {
 	minP        float32
 	penalized   bool
 	allowed     []uint64
+	// stops are StopIDs, each once; twice tells that LogitBias names a token twice.
+	stops  []int32
+	twice  bool
+	biases []kernels.Bias // LogitBias, for a device
 }
 
 // New checks o against a vocabulary of vocabSize tokens. Its errors wrap
@@ -99,6 +104,8 @@ func New(o Options, vocabSize int) (*Params, error) {
 		o.LogitBias[i].Value = min(max(o.LogitBias[i].Value, -maxBias), maxBias)
 	}
 	p := &Params{o: o, vocabSize: vocabSize, topK: o.TopK, minP: float32(o.MinP)}
+	p.stops = slices.Compact(slices.Sorted(slices.Values(o.StopIDs)))
+	p.biases, p.twice = deviceBiases(o.LogitBias)
 	if o.Temperature >= greedyBelow {
 		p.temperature = float32(max(o.Temperature, minTemperature))
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"waybill/kernels"
 )
 
 var (
@@ -16,10 +18,7 @@ var (
 )
 
 // TokenLogprob is a token with the logarithm of its probability.
-type TokenLogprob struct {
-	ID      int32
-	Logprob float32
-}
+type TokenLogprob = kernels.TokenLogprob
 
 // Result is the outcome for one row.
 type Result struct {

@@ -73,14 +73,14 @@ func distribution(row []float32, p *Params, s *State) []float64 {
 		x[b.ID] += float64(b.Value)
 	}
 	for _, t := range s.seen {
-		if x[t.id] > 0 {
-			x[t.id] /= o.RepetitionPenalty
+		if x[t.ID] > 0 {
+			x[t.ID] /= o.RepetitionPenalty
 		} else {
-			x[t.id] *= o.RepetitionPenalty
+			x[t.ID] *= o.RepetitionPenalty
 		}
-		x[t.id] -= o.FrequencyPenalty * float64(t.count)
-		if t.count > 0 {
-			x[t.id] -= o.PresencePenalty
+		x[t.ID] -= o.FrequencyPenalty * float64(t.Count)
+		if t.Count > 0 {
+			x[t.ID] -= o.PresencePenalty
 		}
 	}
 	for i := range x {
@@ -418,7 +418,7 @@ func TestSeedIsAllThatMatters(t *testing.T) {
 		}
 		var out []int32
 		for _, x := range s.seen {
-			out = append(out, x.id)
+			out = append(out, x.ID)
 		}
 		return out
 	}

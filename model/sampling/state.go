@@ -1,6 +1,10 @@
 package sampling
 
-import "math"
+import (
+	"math"
+
+	"waybill/kernels"
+)
 
 // State is what sampling remembers of one sequence. It lives as long as the
 // sequence, through preemptions too, and belongs to whoever samples it.
@@ -13,14 +17,8 @@ type State struct {
 	// seen lists the tokens that penalties fall on, at finds them. Both stay
 	// empty without penalties. A list because it is walked at every token; a
 	// dense count per vocabulary entry would be 600 KB a sequence.
-	seen []seenToken
+	seen []kernels.Seen
 	at   map[int32]int32
-}
-
-type seenToken struct {
-	id int32
-	// count is how often it occurs in the output; 0 if only in the prompt.
-	count int32
 }
 
 // NewState returns the state of a sequence with this prompt and no output.
@@ -44,7 +42,7 @@ func NewState(p *Params, prompt []int32) *State {
 func (s *State) Append(id int32) {
 	s.numOutput++
 	if s.at != nil {
-		s.seen[s.find(id)].count++
+		s.seen[s.find(id)].Count++
 	}
 }
 
@@ -57,7 +55,7 @@ func (s *State) find(id int32) int32 {
 	i, ok := s.at[id]
 	if !ok {
 		i = int32(len(s.seen))
-		s.seen = append(s.seen, seenToken{id: id})
+		s.seen = append(s.seen, kernels.Seen{ID: id})
 		s.at[id] = i
 	}
 	return i
@@ -113,18 +111,18 @@ func (p *Params) penalize(row []float32, s *State) {
 	repetition := float32(p.o.RepetitionPenalty)
 	frequency, presence := float32(p.o.FrequencyPenalty), float32(p.o.PresencePenalty)
 	for _, t := range s.seen {
-		if int(t.id) >= len(row) {
+		if int(t.ID) >= len(row) {
 			continue // a prompt may hold ids that the head has no row for
 		}
-		x := row[t.id]
+		x := row[t.ID]
 		if x > 0 {
 			x /= repetition
 		} else {
 			x *= repetition
 		}
-		if t.count > 0 {
-			x -= frequency*float32(t.count) + presence
+		if t.Count > 0 {
+			x -= frequency*float32(t.Count) + presence
 		}
-		row[t.id] = x
+		row[t.ID] = x
 	}
 }

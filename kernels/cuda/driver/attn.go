@@ -23,6 +23,8 @@ import (
 	"unsafe"
 
 	"gorgonia.org/cu"
+
+	"waybill/kernels"
 )
 
 // LoadAttn opens the attention library from its bytes.
@@ -75,8 +77,12 @@ func (a *Attn) shape(s cu.Stream) C.attn_shape {
 }
 
 func attnCheck(r C.int, what string) error {
-	if r == 0 {
+	const noMemory = 2 // cudaErrorMemoryAllocation
+	switch r {
+	case 0:
 		return nil
+	case noMemory:
+		return fmt.Errorf("attention %s: %w", what, kernels.ErrOutOfMemory)
 	}
 	return fmt.Errorf("attention %s: %s (%d)", what, C.GoString(C.attn_last()), int(r))
 }

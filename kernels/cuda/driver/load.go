@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"waybill/kernels"
 )
 
 // ErrNoDriver means that this machine has no NVIDIA driver library.
@@ -45,8 +47,11 @@ func Load() error {
 func MissingSymbols() int { return int(C.driver_missing()) }
 
 func check(r C.CUresult, what string) error {
-	if r == C.CUDA_SUCCESS {
+	switch r {
+	case C.CUDA_SUCCESS:
 		return nil
+	case C.CUDA_ERROR_OUT_OF_MEMORY:
+		return fmt.Errorf("%s: %w", what, kernels.ErrOutOfMemory)
 	}
 	var name *C.char
 	if C.cuGetErrorName(r, &name) != C.CUDA_SUCCESS {

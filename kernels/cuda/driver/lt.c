@@ -87,14 +87,14 @@ fail:
     return r;
 }
 
-int lt_run(void *handle, const lt_plan *p, uint64_t m, uint64_t x, uint64_t w, uint64_t bias, uint64_t y,
+int lt_run(void *handle, const lt_plan *p, uint64_t m, uint64_t x, uint64_t w, uint64_t bias, uint64_t y, int add,
            uint64_t workspace, void *stream) {
-    const float one = 1, zero = 0;
+    const float one = 1, beta = add;
     int r;
     if ((r = lt.cublasLtMatrixLayoutSetAttribute(p->b, lt_layout_cols, &m, sizeof m))) return r;
     if ((r = lt.cublasLtMatrixLayoutSetAttribute(p->c, lt_layout_cols, &m, sizeof m))) return r;
     if (bias && (r = lt.cublasLtMatmulDescSetAttribute(p->op, lt_desc_bias_pointer, &bias, sizeof bias))) return r;
-    return lt.cublasLtMatmul(handle, p->op, &one, (void *)w, p->a, (void *)x, p->b, &zero, (void *)y, p->c, (void *)y,
+    return lt.cublasLtMatmul(handle, p->op, &one, (void *)w, p->a, (void *)x, p->b, &beta, (void *)y, p->c, (void *)y,
                              p->c, &p->algo, (void *)workspace, p->workspace, stream);
 }
 

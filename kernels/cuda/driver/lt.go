@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"gorgonia.org/cu"
+
+	"waybill/kernels"
 )
 
 // Lt is a cuBLASLt handle for one device.
@@ -34,8 +36,12 @@ func OpenLt() (*Lt, error) {
 }
 
 func ltError(what string, r C.int) error {
-	if r == 0 {
+	const allocFailed = 3 // CUBLAS_STATUS_ALLOC_FAILED
+	switch r {
+	case 0:
 		return nil
+	case allocFailed:
+		return fmt.Errorf("cuBLASLt %s: %w", what, kernels.ErrOutOfMemory)
 	}
 	return fmt.Errorf("cuBLASLt %s: status %d", what, int(r))
 }
@@ -44,21 +50,23 @@ func ltError(what string, r C.int) error {
 func (l *Lt) Version() int { return int(C.lt_version()) }
 
 // LtShape names a product y[M][N] = sum_K x[M][K]*w[N][K], optionally plus a bias
-// [N]. x, w and bias are bf16; Float says that y is float32 instead.
+// [N]. x and w are bf16, y and bias too, or, with Float, float32. Add says that the
+// product is added to y.
 type LtShape struct {
-	M, N, K     int
-	Float, Bias bool
+	M, N, K          int
+	Float, Bias, Add bool
 }
 
 // LtPlan is a chosen algorithm. It belongs to the step's thread.
 type LtPlan struct {
-	lt *Lt
-	p  C.lt_plan
+	lt  *Lt
+	p   C.lt_plan
+	add C.int
 }
 
 // Plan asks the library for its best algorithm within maxWorkspace bytes.
 func (l *Lt) Plan(s LtShape, maxWorkspace int) (*LtPlan, error) {
-	p := &LtPlan{lt: l}
+	p := &LtPlan{lt: l, add: flag(s.Add)}
 	out := C.int(C.lt_type_bf16)
 	if s.Float {
 		out = C.lt_type_32f
@@ -77,7 +85,7 @@ type LtIO struct{ X, W, Bias, Y, Workspace cu.DevicePtr }
 // Run queues the product of m rows on s; m may differ from the plan's.
 func (p *LtPlan) Run(m int, io LtIO, s cu.Stream) error {
 	return ltError("matmul", C.lt_run(p.lt.handle, &p.p, C.uint64_t(m), C.uint64_t(io.X), C.uint64_t(io.W), C.uint64_t(io.Bias),
-		C.uint64_t(io.Y), C.uint64_t(io.Workspace), unsafe.Pointer(s.C())))
+		C.uint64_t(io.Y), p.add, C.uint64_t(io.Workspace), unsafe.Pointer(s.C())))
 }
 
 // Close frees the plan.

@@ -29,8 +29,8 @@ typedef struct {
     int reserved[4];
 } lt_heuristic;
 
-// One product y[m][n] = sum_k x[m][k] * w[n][k] (+ bias[n]): x, w and bias bf16, y
-// bf16 or float32, float32 sums. m is set for each run.
+// One product y[m][n] = sum_k x[m][k] * w[n][k] (+ bias[n]): x and w bf16, y and bias
+// bf16 or float32, float32 sums. m is set for each run. add says that y is added to.
 typedef struct {
     void *op, *a, *b, *c;
     lt_algo algo;
@@ -43,7 +43,7 @@ int lt_open(void **handle, char *err, size_t n);
 size_t lt_version(void);
 int lt_plan_make(void *handle, lt_plan *p, uint64_t m, uint64_t n, uint64_t k, int out_type, int bias,
                  size_t max_workspace);
-int lt_run(void *handle, const lt_plan *p, uint64_t m, uint64_t x, uint64_t w, uint64_t bias, uint64_t y,
+int lt_run(void *handle, const lt_plan *p, uint64_t m, uint64_t x, uint64_t w, uint64_t bias, uint64_t y, int add,
            uint64_t workspace, void *stream);
 void lt_plan_free(lt_plan *p);
 #endif

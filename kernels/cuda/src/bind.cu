@@ -5,17 +5,16 @@
 // step's norms (stream.cu).
 #include "common.cuh"
 
+constexpr int kAtOnce = 8;  // reads under way behind the first piece
+
 extern "C" __global__ void __launch_bounds__(256)
-    bind(uint4 *dst, const volatile uint4 *src, unsigned long long *started, int words_max,
-         unsigned long long *sums, int sum_count) {
+    bind(uint4 *dst, const uint4 *src, unsigned long long *started, int words_max, unsigned long long *sums, int sum_count) {
     ahead_done();
     let_next_start();
     const int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
     uint4 first = make_uint4(0, 0, 0, 0);
-    if (i * 4 < words_max) {
-        first.x = src[i].x, first.y = src[i].y, first.z = src[i].z, first.w = src[i].w;
-    }
-    const int words = src[0].x;
+    if (i * 4 < words_max) first = __ldcv(src + i);
+    const int words = __ldcv(src).x;
     if (i == 0) {
         unsigned long long t;
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
@@ -23,9 +22,13 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     if (i < sum_count) sums[i] = 0;
     if (i * 4 < words) dst[i] = first;
-    for (int k = i + n; k * 4 < words; k += n) {
-        uint4 v;
-        v.x = src[k].x, v.y = src[k].y, v.z = src[k].z, v.w = src[k].w;
-        dst[k] = v;
+    for (int k = i + n; k * 4 < words; k += kAtOnce * n) {
+        uint4 v[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; j++)
+            if ((k + j * n) * 4 < words) v[j] = __ldcv(src + k + j * n);
+#pragma unroll
+        for (int j = 0; j < kAtOnce; j++)
+            if ((k + j * n) * 4 < words) dst[k + j * n] = v[j];
     }
 }

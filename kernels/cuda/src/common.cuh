@@ -32,8 +32,23 @@ __device__ inline uint32_t pack2(float lo, float hi) {
 }
 
 __device__ inline float load1(const bf16 *p) { return __bfloat162float(*p); }
+__device__ inline float load1(const float *p) { return *p; }
 __device__ inline void store1(bf16 *p, float v) { *p = __float2bfloat16(v); }
 __device__ inline void store1(float *p, float v) { *p = v; }
+
+// narrow8 reads 8 neighbours, rounded to bf16.
+__device__ inline uint4 narrow8(const bf16 *p) { return *reinterpret_cast<const uint4 *>(p); }
+
+__device__ inline uint4 narrow8(const float *p) {
+    const float4 a = reinterpret_cast<const float4 *>(p)[0], b = reinterpret_cast<const float4 *>(p)[1];
+    return make_uint4(pack2(a.x, a.y), pack2(a.z, a.w), pack2(b.x, b.y), pack2(b.z, b.w));
+}
+
+// order maps floats to integers of the same order. Both zeros are one.
+__device__ inline unsigned order(float f) {
+    const unsigned b = __float_as_uint(__fadd_rn(f, 0.f));
+    return b & 0x80000000u ? ~b : b | 0x80000000u;
+}
 
 __device__ inline float silu(float g) { return g / (1.f + __expf(-g)); }
 

@@ -39,7 +39,7 @@ struct Row {
 
 struct Decode {
     bf16 *out;
-    const bf16 *qkv;  // [rows][heads + 2 kv_heads][D]
+    const void *qkv;  // [rows][heads + 2 kv_heads][D]: T
     bf16 *k_cache, *v_cache;
     const Piece *pieces;
     const int *count;
@@ -55,8 +55,8 @@ struct Decode {
 };
 
 // turn normalises (if w) and rotates one head, a warp's job, and writes it to dst.
-template <int D>
-static __device__ void turn(bf16 *dst, bf16 *cache, const bf16 *x, const float *w, float eps, const float2 *turns) {
+template <int D, typename T>
+static __device__ void turn(bf16 *dst, bf16 *cache, const T *x, const float *w, float eps, const float2 *turns) {
     constexpr int kPer = D / 64;
     const int lane = threadIdx.x % 32;
     float a[kPer], b[kPer], sum = 0.f;
@@ -102,13 +102,13 @@ struct Tile {
     }
 };
 
-template <int D, bool kTurn>
+template <int D, bool kTurn, typename T>
 static __device__ void attend(const Decode &p) {
     constexpr int kQ = D / 32, kHalves = D / 64;
     __shared__ float shared_out[kWarps][8][D];
     __shared__ float2 shared_sum[kWarps][8];
     __shared__ __align__(16) bf16 shared_q[8][D];
-    __shared__ __align__(16) bf16 shared_k[D];
+    __shared__ __align__(16) bf16 shared_k[D], shared_v[D];
     __shared__ float2 turns[D / 2];
     __shared__ int last_one;
     let_next_start();
@@ -122,7 +122,7 @@ static __device__ void attend(const Decode &p) {
         const int kv = unit % kv_heads;
         const Row row = p.rows[piece.row];
         const int *table = p.blocks + row.table_at;
-        const bf16 *x = p.qkv + piece.row * q_stride;
+        const T *x = (const T *)p.qkv + piece.row * q_stride;
         const bf16 *keys = p.k_cache + kv * D, *values = p.v_cache + kv * D;
         auto slot_of = [&](int t) { return (size_t)table[t / p.block_size] * p.block_size + t % p.block_size; };
         Tile<D> now;
@@ -146,9 +146,11 @@ static __device__ void attend(const Decode &p) {
             if (piece.end == row.position + 1) {  // the new token is in this piece
                 const size_t at = (size_t)max(0, p.slots[piece.row]) * stride + kv * D;
                 if (warp == kWarps - 1) turn<D>(shared_k, p.k_cache + at, x + (heads + kv) * D, p.k_norm, p.eps, turns);
-                if (warp == kWarps - 2 && lane < D / 8)
-                    reinterpret_cast<uint4 *>(p.v_cache + at)[lane] =
-                        reinterpret_cast<const uint4 *>(x + (heads + kv_heads + kv) * D)[lane];
+                if (warp == kWarps - 2 && lane < D / 8) {
+                    const uint4 v = narrow8(x + (heads + kv_heads + kv) * D + lane * 8);
+                    reinterpret_cast<uint4 *>(p.v_cache + at)[lane] = v;
+                    reinterpret_cast<uint4 *>(shared_v)[lane] = v;
+                }
             }
             __syncthreads();
         }
@@ -156,7 +158,7 @@ static __device__ void attend(const Decode &p) {
         for (int j = 0; j < kQ; j++) {
             qr[j] = make_uint4(0, 0, 0, 0);
             if (g < group)
-                qr[j] = *reinterpret_cast<const uint4 *>((kTurn ? shared_q[g] : x + (kv * group + g) * D) + j * 32 + quad * 8);
+                qr[j] = kTurn ? narrow8(shared_q[g] + j * 32 + quad * 8) : narrow8(x + (kv * group + g) * D + j * 32 + quad * 8);
         }
         float o[kHalves][4][4] = {};
         float top = -INFINITY, total = 0.f;
@@ -175,7 +177,7 @@ static __device__ void attend(const Decode &p) {
 #pragma unroll
                         for (int i = 0; i < 4; i++)
                             if (2 * quad + (i & 1) + (i >> 1) * 8 == at)
-                                now.v[h][i] = *reinterpret_cast<const uint4 *>(x + (heads + kv_heads + kv) * D + h * 64 + g * 8);
+                                now.v[h][i] = narrow8(shared_v + h * 64 + g * 8);
                 }
                 // What lies behind the context may be anything; its weight is zero, but
                 // zero times NaN is not.
@@ -302,8 +304,9 @@ static __device__ void attend(const Decode &p) {
     }
 }
 
-#define DECODE(D)                                                                                              \
-    extern "C" __global__ void __launch_bounds__(256, 1) decode_attention_##D(const Decode p) { attend<D, false>(p); } \
-    extern "C" __global__ void __launch_bounds__(256, 1) decode_turn_attention_##D(const Decode p) { attend<D, true>(p); }
+#define DECODE(D)                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(256, 1) decode_attention_##D(const Decode p) { attend<D, false, bf16>(p); } \
+    extern "C" __global__ void __launch_bounds__(256, 1) decode_turn_attention_##D(const Decode p) { attend<D, true, bf16>(p); } \
+    extern "C" __global__ void __launch_bounds__(256, 1) decode_turn_float_attention_##D(const Decode p) { attend<D, true, float>(p); }
 DECODE(64)
 DECODE(128)

@@ -1,14 +1,17 @@
 // rope_cache normalises (if asked) and rotates q and k of each token's fused row
-// in place and writes k and v to the cache. A block has 8 warps, a warp takes a
+// and writes k and v to the cache. A block has 8 warps, a warp takes a
 // head; blockIdx.x is the token, blockIdx.y eight heads of its row. Values stay in
 // float32 from the load to the one rounding of the store.
 #include "common.cuh"
 
 constexpr int kMaxPairs = 512;  // half of the widest head
 
-extern "C" __global__ void __launch_bounds__(256)
-    rope_cache(bf16 *qkv, bf16 *k_cache, bf16 *v_cache, const int *positions, const int *slots, const float *inv_freq,
-               const float *q_norm, const float *k_norm, int heads, int kv_heads, int dim, float eps) {
+// rope: T is float where a product left its sums, so that q, k and v are rounded once,
+// behind the rotation; rotated has the layout of qkv and may be it.
+template <typename T>
+static __device__ void rope(bf16 *rotated, const T *qkv, bf16 *k_cache, bf16 *v_cache, const int *positions, const int *slots,
+                            const float *inv_freq, const float *q_norm, const float *k_norm, int heads, int kv_heads, int dim,
+                            float eps) {
     __shared__ float2 turn[kMaxPairs];
     ahead_done();
     let_next_start();
@@ -23,12 +26,17 @@ extern "C" __global__ void __launch_bounds__(256)
     __syncthreads();
     const int head = blockIdx.y * 8 + threadIdx.x / 32;
     if (head >= heads + 2 * kv_heads) return;
-    bf16 *x = qkv + ((size_t)token * (heads + 2 * kv_heads) + head) * dim;
+    const size_t at = ((size_t)token * (heads + 2 * kv_heads) + head) * dim;
+    const T *x = qkv + at;
+    bf16 *y = rotated + at;
     const int slot = slots[token];
     if (head >= heads + kv_heads) {
-        if (slot < 0) return;
-        bf16 *v = v_cache + ((size_t)slot * kv_heads + head - heads - kv_heads) * dim;
-        for (int i = lane; i < half; i += 32) v[i] = x[i], v[i + half] = x[i + half];
+        bf16 *v = slot < 0 ? nullptr : v_cache + ((size_t)slot * kv_heads + head - heads - kv_heads) * dim;
+        for (int i = lane; i < dim; i += 32) {
+            const bf16 f = __float2bfloat16(load1(x + i));
+            y[i] = f;
+            if (v) v[i] = f;
+        }
         return;
     }
     const float *w = head < heads ? q_norm : k_norm;
@@ -47,7 +55,16 @@ extern "C" __global__ void __launch_bounds__(256)
         if (w) a *= scale * w[i], b *= scale * w[i + half];
         const float2 t = turn[i];
         const bf16 ra = __float2bfloat16(a * t.x - b * t.y), rb = __float2bfloat16(b * t.x + a * t.y);
-        x[i] = ra, x[i + half] = rb;
+        y[i] = ra, y[i + half] = rb;
         if (k) k[i] = ra, k[i + half] = rb;
     }
 }
+
+#define ROPE(NAME, T)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        NAME(bf16 *rotated, const T *qkv, bf16 *k_cache, bf16 *v_cache, const int *positions, const int *slots,        \
+             const float *inv_freq, const float *q_norm, const float *k_norm, int heads, int kv_heads, int dim, float eps) { \
+        rope(rotated, qkv, k_cache, v_cache, positions, slots, inv_freq, q_norm, k_norm, heads, kv_heads, dim, eps);   \
+    }
+ROPE(rope_cache, bf16)
+ROPE(rope_cache_float, float)

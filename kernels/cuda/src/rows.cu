@@ -26,8 +26,6 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int i = threadIdx.x; i < cols; i += blockDim.x) d[i] = load1(s + i);
 }
 
-static __device__ inline float load1(const float *p) { return *p; }
-
 // load8 reads 8 neighbours.
 static __device__ inline void load8(float (&v)[8], const float *p) {
     const float4 a = reinterpret_cast<const float4 *>(p)[0], b = reinterpret_cast<const float4 *>(p)[1];

@@ -3,12 +3,6 @@
 // blockIdx.x is the row, blockIdx.y a slice of the vocabulary.
 #include "common.cuh"
 
-// Float bits in an order that integers understand.
-static __device__ inline unsigned int order(float f) {
-    const unsigned int b = __float_as_uint(f);
-    return b & 0x80000000u ? ~b : b | 0x80000000u;
-}
-
 // Result is what the host reads of a row.
 struct Result {
     int token;

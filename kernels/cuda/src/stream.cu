@@ -83,20 +83,19 @@ static __device__ void stream(const Product &p) {
         return sum;
     };
     if (kMode == kResidual && blockIdx.x == 0 && tid < p.m) p.sums_zero[tid] = 0;
-    const int i = tid;  // NT * 128 outputs, at most one a thread
-    if (kMode == kGated) {
-        const int row = i / 8, col = i % 8;
+    if constexpr (kMode == kGated) {  // NT * 128 outputs, at most one a thread
+        const int row = tid / 8, col = tid % 8;
         if (row >= p.m) return;
         const float f = factor(p, row);
         store1((bf16 *)p.y + (size_t)row * (p.n / 2) + first + col, silu(total(row, col) * f) * (total(row, col + 8) * f));
-        return;
-    }
-    const int row = i / 16, col = i % 16;
-    float square = 0.f;
-    if (row < p.m) square = finish<kMode>(p, row, first + col, total(row, col));
-    if (kMode == kResidual) {
-        for (int d = 8; d > 0; d >>= 1) square += __shfl_xor_sync(0xffffffffu, square, d);
-        if (row < p.m && col == 0) atomicAdd(p.sums + row, __float2ull_rn(square * kFixed));
+    } else {
+        const int row = tid / 16, col = tid % 16;
+        float square = 0.f;
+        if (row < p.m) square = finish<kMode>(p, row, first + col, total(row, col));
+        if (kMode == kResidual) {
+            for (int d = 8; d > 0; d >>= 1) square += __shfl_xor_sync(0xffffffffu, square, d);
+            if (row < p.m && col == 0) atomicAdd(p.sums + row, __float2ull_rn(square * kFixed));
+        }
     }
 }
 
