@@ -67,7 +67,8 @@ type Config struct {
 	// ConsoleActions lets viewers cancel requests and drain; ShowContent keeps
 	// prompts and outputs for them.
 	ConsoleActions, ShowContent bool
-	// Telemetry reads the devices; nil if there are none to ask.
+	// Telemetry reads the devices, from any goroutine; nil if there are none to ask. It is called at scrapes and while
+	// somebody watches.
 	Telemetry func() ([]GPUInfo, error)
 	// StallAfter is the age of a step in flight from which the engine counts as
 	// hung; 0 means 30 s.

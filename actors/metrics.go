@@ -115,6 +115,9 @@ func newEngineMetrics(e *Engine) *engineMetrics {
 	m.registerSteps(k)
 	m.registerState(k, e)
 	m.registry.MustRegister(newActorCollector(e.system, labels))
+	if e.cfg.Telemetry != nil {
+		m.registry.MustRegister(newGPUCollector(e.cfg.Telemetry, labels))
+	}
 	return m
 }
 

@@ -48,6 +48,7 @@ var confined = []struct {
 	{"github.com/fasthttp/…", []string{"httpapi", "cmd"}, "wire details stay on the wire"},
 	{"C", []string{"kernels/cuda"}, "CGO_ENABLED=0 builds all else"},
 	{"gorgonia.org/cu/…", []string{"kernels/cuda"}, "CGO_ENABLED=0 builds all else"},
+	{"github.com/NVIDIA/go-nvml/…", []string{"kernels/cuda/telemetry"}, "needs cgo, and ends the process when misused"},
 	{"github.com/tiktoken-go/…", nil, "it changes how our own patterns match, globally"},
 	{"unsafe", []string{"kernels", "model/gguf", "model/safetensors", "actors/mailbox"}, "a small surface to review"},
 }

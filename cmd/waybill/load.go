@@ -156,6 +156,9 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, d device) (cfg ac
 		StuckAfter: c.StuckAfter, ConsoleActions: c.ConsoleActions, ShowContent: c.ConsoleShowContent,
 		Intakes: d.intakes, Detokenizers: 2, OnCPU: !d.gpu,
 	}
+	if d.gpu {
+		cfg.Telemetry = gpuTelemetry()
+	}
 	if c.MaxModelLen > 0 {
 		if c.MaxModelLen > mc.MaxPositionEmbeddings {
 			return cfg, "", fmt.Errorf("--max-model-len %d: the model was made for %d positions", c.MaxModelLen, mc.MaxPositionEmbeddings)

@@ -86,5 +86,5 @@ gpu-report: cuda-bundle ## Measure this machine's GPU: writes .artifacts/gpu-rep
 .PHONY: cuda-vet
 cuda-vet: cuda-kernels ## Vet and test what can be without a GPU.
 	$(CUDAENV) go vet -tags cuda ./...
-	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver
+	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver ./kernels/cuda/telemetry
 	@! nm -u bin/waybill-cuda | grep ' cu[A-Z]' || { echo 'a driver call is missing from kernels/cuda/driver/driver_syms.h'; exit 1; }

@@ -63,6 +63,7 @@ func RunProducts(t *testing.T, c Config) {
 	t.Run("NotFinite", c.notFinite)
 	if c.Exact {
 		t.Run("MatMulRowAlone", c.matMulRowAlone)
+		t.Run("Chains", c.chains)
 	}
 	t.Run("PackRefuses", c.packRefuses)
 	t.Run("Embed", c.embed)

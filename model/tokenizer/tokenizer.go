@@ -57,7 +57,7 @@ type EncodeOptions struct {
 	Plain []Span
 }
 
-// Tokenizer is an immutable tokenizer; all its methods may be called from any goroutine.
+// Tokenizer is an immutable tokenizer, but for its memo; all its methods may be called from any goroutine.
 type Tokenizer struct {
 	text    string   // decoded bytes of all ids, one after the other
 	offsets []uint32 // text of id i: text[offsets[i]:offsets[i+1]]
@@ -67,7 +67,7 @@ type Tokenizer struct {
 	controls    map[string]int32 // control tokens by text
 	maxPieceLen int              // bytes of the longest entry of pieces
 	pairs       pairTable
-	direct      []uint32 // memo, one bit an id: merging the id's own text gives the id itself; set atomically
+	memo        memo // what merging gave, for pieces met before
 
 	ignoreMerges bool       // a piece in the vocabulary is taken whole
 	byteIDs      [256]int32 // byte → id: the alphabet of byte-level BPE, or the fallback of SentencePiece style
@@ -160,7 +160,7 @@ func build(tokens []token) (*Tokenizer, error) {
 		flags:    make([]uint8, len(tokens)),
 		pieces:   make(map[string]int32, len(tokens)),
 		controls: map[string]int32{},
-		direct:   make([]uint32, (len(tokens)+31)/32),
+		memo:     newMemo(),
 		unk:      -1, bos: -1, eos: -1,
 	}
 	for i := range t.byteIDs {
