@@ -218,5 +218,7 @@ func (b *chatBody) request(s *Server) (*actors.Request, *answer, *apiError) {
 		p.Encode.AddSpecial = true
 	}
 	r.Prompts = []actors.Prompt{p}
-	return r, newAnswer(s, r, &b.commonBody, chatFormat{}), nil
+	a := newAnswer(s, r, &b.commonBody, chatFormat{})
+	a.held = int64(len(b.Messages) + len(b.Kwargs))
+	return r, a, nil
 }

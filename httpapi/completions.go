@@ -65,7 +65,11 @@ func (b *completionBody) request(s *Server) (*actors.Request, *answer, *apiError
 		return nil, nil, err
 	}
 	r.Prompts = prompts
-	return r, newAnswer(s, r, &b.commonBody, completionsFormat{}), nil
+	a := newAnswer(s, r, &b.commonBody, completionsFormat{})
+	for i := range prompts {
+		a.held += int64(len(prompts[i].Text) + 4*len(prompts[i].IDs))
+	}
+	return r, a, nil
 }
 
 // decodePrompts reads prompt: a string, a list of strings, ids, or a list of
