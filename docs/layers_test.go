@@ -23,8 +23,8 @@ var layers = map[string][]string{
 	"cmd/waybill":        {"httpapi", "actors", "model", "kernels", "cmd/bench", "cmd/ttft", "cmd/top", "cmd/gpureport"},
 	"cmd/bench":          {"actors/waybill", "cmd/ttft/exposition", "cmd/ttft/dump"}, // clients: the ledger's names, nothing of the engine
 	"cmd/ttft":           {"actors/waybill"},
-	"cmd/gpureport":      {},         // runs the other programs
-	"cmd/top":            {"actors"}, // the types that the console sends
+	"cmd/gpureport":      {"cmd/ttft/exposition"}, // runs the other programs
+	"cmd/top":            {"actors"},              // the types that the console sends
 	"httpapi":            {"actors"},
 	"actors":             {"actors/sched", "actors/waybill", "actors/mailbox", "model", "kernels"},
 	"actors/sched":       {},

@@ -77,7 +77,9 @@ cuda-bundle: cuda cuda-tests ## Pack what a GPU machine without Go needs into .a
 	cp bin/waybill-cuda $(GPUDIR)/
 	cp -r model/testdata/tiny $(GPUDIR)/model/testdata/
 	cp -r kernels/cuda/bundle/* $(GPUDIR)/
-	python3 kernels/cuda/bundle/shapes.py model/testdata/tiny/qwen3 $(GPUDIR)/shapes
+	[ -d $(CACHE)/qwen3-vocabulary ] || python3 kernels/cuda/bundle/vocabulary.py model/testdata/tiny/qwen3 \
+		$(addprefix model/tokenizer/testdata/,qwen3-vocabulary.gz qwen3-tokenizer.json) $(CACHE)/qwen3-vocabulary
+	python3 kernels/cuda/bundle/shapes.py $(CACHE)/qwen3-vocabulary $(GPUDIR)/shapes
 	tar czf $(GPUDIR).tgz -C .artifacts gpu
 	@du -m $(GPUDIR).tgz | awk '{print $$1 " MB"; if ($$1 > 40) {print "over 40 MB"; exit 1}}'
 
