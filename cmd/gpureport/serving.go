@@ -29,6 +29,7 @@ type Gap struct {
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
 	Mean       float64 `json:"mean_us"`
+	Host       float64 `json:"host_p50_us"` // of it from seeing the tokens to launching the next
 }
 
 // Intake is what a server did before and after the engine, of an open loop of text prompts.
@@ -54,7 +55,7 @@ type Loading struct {
 }
 
 // gapProbes is how many newcomers change the members of the steps.
-const gapProbes = 40
+const gapProbes = 150
 
 // gaps measures idle times beside 1, 8 and 32 streams, and keeps what the console shows meanwhile.
 func gaps(ctx context.Context, o *Options, r *Report) error {
@@ -77,18 +78,30 @@ func gaps(ctx context.Context, o *Options, r *Report) error {
 				return err
 			}
 			for _, members := range []string{"same", "changed"} {
-				const name = "waybill:device_idle_seconds"
-				h, ok := after.Histogram(name, "membership", members)
-				if !ok {
-					return fmt.Errorf("no %s in /metrics", name)
+				since := func(name string) (exposition.Histogram, error) {
+					h, ok := after.Histogram(name, "membership", members)
+					if !ok {
+						return h, fmt.Errorf("no %s in /metrics", name)
+					}
+					was, _ := before.Histogram(name, "membership", members)
+					return h.Since(was), nil
 				}
-				was, _ := before.Histogram(name, "membership", members)
-				h = h.Since(was)
-				g := Gap{Shape: shape, Streams: streams, Membership: members, Steps: h.Count, Mean: h.Mean() * 1e6}
-				_, p50, _ := h.Quantile(.5)
-				_, p99, _ := h.Quantile(.99)
-				g.P50, g.P99 = p50*1e6, p99*1e6
-				r.Gaps = append(r.Gaps, g)
+				device, err := since("waybill:device_idle_seconds")
+				if err != nil {
+					return err
+				}
+				host, err := since("waybill:step_gap_by_membership_seconds")
+				if err != nil {
+					return err
+				}
+				us := func(h exposition.Histogram, q float64) float64 {
+					_, v, _ := h.Quantile(q)
+					return v * 1e6
+				}
+				r.Gaps = append(r.Gaps, Gap{
+					Shape: shape, Streams: streams, Membership: members, Steps: device.Count, Mean: device.Mean() * 1e6,
+					P50: us(device, .5), P99: us(device, .99), Host: us(host, .5),
+				})
 			}
 		}
 		return nil
@@ -111,11 +124,10 @@ func (o *Options) each(ctx context.Context, r *Report, f func(shape string, s *s
 	return nil
 }
 
-// watch keeps the console's third event of a busy server, and what `waybill top` shows.
+// watch keeps an event of the console of a server whose streams decode, and what `waybill top` shows.
 func (o *Options) watch(ctx context.Context, s *server, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	time.Sleep(2 * time.Second) // until the streams decode
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/console/api/events", nil)
 	if err != nil {
 		return err
@@ -129,7 +141,10 @@ func (o *Options) watch(ctx context.Context, s *server, file string) error {
 	lines.Buffer(nil, 16<<20)
 	for n := 0; lines.Scan(); {
 		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			if n++; n == 3 {
+			if !decoding.MatchString(data) {
+				continue
+			}
+			if n++; n == 2 {
 				if err := os.WriteFile(filepath.Join(o.Dir, file), []byte(data+"\n"), 0o644); err != nil {
 					return err
 				}
@@ -143,6 +158,9 @@ func (o *Options) watch(ctx context.Context, s *server, file string) error {
 	}
 	return fmt.Errorf("console: the events ended: %w", errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 }
+
+// decoding is in an event of a server that has decoded in the interval.
+var decoding = regexp.MustCompile(`"decode_rows":[1-9]`)
 
 // intakeShare is the load at which intake is measured, of what 32 clients got.
 const intakeShare = 0.6
