@@ -219,10 +219,6 @@ func TestSoakOfMixedLoad(t *testing.T) {
 	if s.samples.Load() == 0 {
 		t.Errorf("%d consoles were opened and saw nothing", s.viewers.Load())
 	}
-	within(t, 10*time.Second, "connections and viewers are gone", func() bool {
-		after := p.footprint()
-		return after.fds <= before.fds+2 && after.gorou <= before.gorou+3
-	})
 	// Memory: a line through the phase at 150 %.
 	slope := slope(rssAt[half:all], rss[half:all]) / (1 << 20) // MB/min
 	if grown := slope * soakTime.Minutes() / 2; grown > 48 {
@@ -241,6 +237,17 @@ func TestSoakOfMixedLoad(t *testing.T) {
 	if bound := 3*40/capacity + 1; queue > 2*bound {
 		t.Errorf("p99 of the queue is %.1f s, bound %.1f s", queue, 2*bound)
 	}
+	// Connections and viewers are gone. The HTTP server keeps the goroutine of a
+	// connection for up to 20 s, for the next one.
+	after := p.footprint()
+	for end := time.Now().Add(40 * time.Second); after.fds > before.fds+2 || after.gorou > before.gorou+3; after = p.footprint() {
+		if time.Now().After(end) {
+			t.Errorf("after the load it holds %v, before %v", after, before)
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("before the load: %v; after it: %v", before, after)
 }
 
 // slope returns by how many bytes a minute memory grows: a least-squares line.
