@@ -55,28 +55,30 @@ func (l *chain) run(t testing.TB, b kernels.Backend, first, end int, apart bool)
 // of a row in a batch, and that the other backends agree.
 func (c Config) chains(t *testing.T) {
 	for _, d := range dtypes {
+		if !d.Quantized() && d != kernels.BF16 { // floats have nothing to round: one is enough
+			continue
+		}
 		t.Run(d.String(), func(t *testing.T) {
-			for _, size := range [][2]int{{256, 512}, {96, 160}, {64, 48}, {800, 96}} {
-				h, inner := size[0], size[1]
-				if h%d.BlockElems() != 0 || inner%d.BlockElems() != 0 {
-					continue
-				}
-				for _, parts := range []int{1, 2} {
-					c.chain(t, d, h, inner, parts)
-				}
+			if d.BlockElems() > 32 {
+				c.chain(t, 256, 256, d, d)
+				return
 			}
+			c.chain(t, 96, 64, d)
+			c.chain(t, 96, 160, d, d)
+			c.chain(t, 64, 32, d, kernels.F32)
+			c.chain(t, 608, 32, d, d) // more than the matrix unit does at once
 		})
 	}
 }
 
-// chain checks one shape; gate and up are one tensor or two.
-func (c Config) chain(t *testing.T, d kernels.DType, h, inner, parts int) {
-	b := c.start(t, uint64(h+inner+parts))
+// chain checks one shape; gate and up are one tensor or two, of the given types.
+func (c Config) chain(t *testing.T, h, inner int, types ...kernels.DType) {
+	b := c.start(t, uint64(h+inner))
 	var gateUp []kernels.HostTensor
-	for range parts {
-		gateUp = append(gateUp, randomTensor(b.rng, "gate and up", d, 2*inner/parts, h))
+	for _, d := range types {
+		gateUp = append(gateUp, randomTensor(b.rng, "gate and up", d, 2*inner/len(types), h))
 	}
-	down := randomTensor(b.rng, "down", d, h, inner)
+	down := randomTensor(b.rng, "down", types[0], h, inner)
 	const most = 70
 	l := &chain{hidden: h, inner: inner, x: b.normal(most * h), residual: b.normal(most * h), w: b.normal(h), w2: b.normal(h)}
 	l.x[3*h+1] = float32(math.NaN()) // one row is lost, and only that
@@ -89,7 +91,7 @@ func (c Config) chain(t *testing.T, d kernels.DType, h, inner, parts int) {
 	allRes, all := own.run(t, b.under, 0, most, true)
 	check := func(what string, k kernels.Backend, l *chain, first, end int) {
 		t.Helper()
-		what = fmt.Sprintf("%s, hidden %d, inner %d, %d parts, rows %d to %d", what, h, inner, parts, first, end)
+		what = fmt.Sprintf("%s, hidden %d, inner %d, %v, rows %d to %d", what, h, inner, types, first, end)
 		res, next := l.run(t, k, first, end, false)
 		same(t, what+": residual", res, allRes[first*h:end*h])
 		same(t, what+": next product", next, all[first*2*inner:end*2*inner])

@@ -52,6 +52,7 @@ func Run(t *testing.T, c Config) {
 	t.Run("Attention", c.attention)
 	t.Run("Stores", c.stores)
 	if c.Exact {
+		t.Run("Chains", c.chains)
 		t.Run("Chunks", c.chunks)
 	}
 }
@@ -63,7 +64,6 @@ func RunProducts(t *testing.T, c Config) {
 	t.Run("NotFinite", c.notFinite)
 	if c.Exact {
 		t.Run("MatMulRowAlone", c.matMulRowAlone)
-		t.Run("Chains", c.chains)
 	}
 	t.Run("PackRefuses", c.packRefuses)
 	t.Run("Embed", c.embed)
