@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"waybill/actors/sched"
 )
@@ -29,7 +30,8 @@ func (d *instantDevice) Wait(results []sched.Result, _ []*tokenExtras) error {
 	return nil
 }
 
-func (*instantDevice) Close() error { return nil }
+func (*instantDevice) Idle() time.Duration { return 0 }
+func (*instantDevice) Close() error        { return nil }
 
 // cpuNs returns the processor time that this process has used.
 func cpuNs(b *testing.B) int64 {

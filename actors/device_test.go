@@ -186,3 +186,42 @@ func TestHungStepIsIllHealthAndThenAnswered(t *testing.T) {
 	}
 	eventually(t, "the engine is well again", func() bool { return e.Healthy() == nil })
 }
+
+// clocked is an executor with a clock of its own.
+type clocked struct{ Executor }
+
+func (clocked) Idle() time.Duration { return 7 * time.Microsecond }
+
+// The device's idle time is booked for steps that followed another, not for one launched from rest.
+func TestDeviceIdleIsBookedBetweenSteps(t *testing.T) {
+	cfg := testConfig()
+	cfg.OnCPU = false
+	cfg.Wrap = func(x Executor) Executor { return clocked{x} }
+	e := startEngine(t, cfg)
+	g := goldens(t)[0]
+	if _, err := e.serve(e.request(g.IDs, len(g.Tokens)), &testConn{}); err != nil {
+		t.Fatal(err)
+	}
+	e.quiet()
+	f, err := e.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]uint64{}
+	for _, f := range f {
+		if n := f.GetName(); n != "waybill:device_idle_seconds" && n != "waybill:step_gap_by_membership_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			counts[f.GetName()] += m.GetHistogram().GetSampleCount()
+			if h := m.GetHistogram(); f.GetName() == "waybill:device_idle_seconds" && h.GetSampleCount() > 0 {
+				if mean := h.GetSampleSum() / float64(h.GetSampleCount()); mean < 6.9e-6 || mean > 7.1e-6 {
+					t.Errorf("mean idle %g s, want 7 µs", mean)
+				}
+			}
+		}
+	}
+	if n := counts["waybill:device_idle_seconds"]; n == 0 || n != counts["waybill:step_gap_by_membership_seconds"] {
+		t.Errorf("%v: want as many idle times as gaps", counts)
+	}
+}

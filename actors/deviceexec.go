@@ -19,6 +19,8 @@ type deviceExecutor struct {
 	forward kernels.Forward
 	picked  []kernels.Picked
 	started error
+	ended   time.Duration // of the last step, by the device's clock; 0: none
+	idle    time.Duration // between the last two
 }
 
 // newDeviceExecutor makes the KV memory and, if scratch is nil, the activations on the
@@ -77,9 +79,15 @@ func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras) err
 		return x.started
 	}
 	x.picked = append(x.picked[:0], make([]kernels.Picked, len(x.batch.Logits))...)
-	if _, err := x.step.Finish(x.picked); err != nil {
+	at, err := x.step.Finish(x.picked)
+	if err != nil {
 		return err
 	}
+	x.idle = -1
+	if x.ended != 0 {
+		x.idle = at.Started - x.ended
+	}
+	x.ended = at.Ended
 	for i := range results {
 		results[i] = sched.Result{Dropped: true}
 	}
@@ -92,6 +100,9 @@ func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras) err
 	}
 	return nil
 }
+
+// Idle returns the device's rest between the last two steps.
+func (x *deviceExecutor) Idle() time.Duration { return x.idle }
 
 // finish takes or samples one row's token.
 func (x *deviceExecutor) finish(h hostRow, res *sched.Result, extras []*tokenExtras) error {

@@ -70,7 +70,8 @@ type Config struct {
 	// ConsoleActions lets viewers cancel requests and drain; ShowContent keeps
 	// prompts and outputs for them.
 	ConsoleActions, ShowContent bool
-	// Telemetry reads the devices; nil if there are none to ask.
+	// Telemetry reads the devices, from any goroutine; nil if there are none to ask. It is called at scrapes and while
+	// somebody watches.
 	Telemetry func() ([]GPUInfo, error)
 	// StallAfter is the age of a step in flight from which the engine counts as
 	// hung; 0 means 30 s.
@@ -425,6 +426,7 @@ func (e *Engine) scheduled(st sched.Stats) {
 	m := e.metrics
 	m.running.Store(int64(st.Running))
 	m.waiting.Store(int64(st.Waiting))
+	m.deferred.Store(int64(st.Deferred))
 	m.kvUsed.Store(int64(st.TotalBlocks - st.FreeBlocks))
 	m.kvTotal.Store(int64(st.TotalBlocks))
 	m.kvCached.Store(int64(st.CachedBlocks))

@@ -181,6 +181,9 @@ func tokenLogprobs(r sampling.Result) *TokenLogprobs {
 	return &TokenLogprobs{ID: r.Token, Logprob: r.Logprob, Rank: r.Rank, Top: append([]TokenLogprob(nil), r.Top...)}
 }
 
+// Idle returns -1: the host's cores have no clock of their own.
+func (x *hostExecutor) Idle() time.Duration { return -1 }
+
 // Close gives the KV memory back.
 func (x *hostExecutor) Close() error { return x.cache.Close() }
 

@@ -24,6 +24,8 @@ type Executor interface {
 	// Wait computes or polls until the step's tokens are on the host and writes
 	// one result per row, and extras for the rows that asked for logprobs.
 	Wait(results []sched.Result, extras []*tokenExtras) error
+	// Idle returns, after Wait, how long the device rested between the last two steps by its own clock; negative if it has none.
+	Idle() time.Duration
 	// Close gives the KV memory back.
 	Close() error
 }
@@ -43,6 +45,7 @@ type gpuStepActor struct {
 	launched int64
 	// gapGPU and gapWriters precede the launched step, in nanoseconds.
 	gapGPU, gapWriters int64
+	fromRest           bool          // the launched step follows no other
 	members            []sched.SeqID // of the last step that ran
 	handoffs           [4]*handoff
 	patience           *time.Timer
@@ -105,7 +108,7 @@ func (a *gpuStepActor) bindFromRest() bool {
 	if m.bound != 0 {
 		a.step++
 		m.boundStep = a.step
-		a.gapGPU, a.gapWriters = 0, 0
+		a.gapGPU, a.gapWriters, a.fromRest = 0, 0, true
 		a.launch(waybill.Now())
 	}
 	running := m.bound != 0
@@ -156,7 +159,7 @@ func (a *gpuStepActor) count(m *stepDone) (sampled int) {
 // nanoseconds of the gap.
 func (a *gpuStepActor) launchAfter(ended, wait int64) {
 	now := waybill.Now()
-	a.gapGPU, a.gapWriters = now-ended-wait, wait
+	a.gapGPU, a.gapWriters, a.fromRest = now-ended-wait, wait, false
 	a.launch(now)
 }
 
@@ -178,6 +181,10 @@ func (a *gpuStepActor) run() {
 		panic(deviceError{err})
 	}
 	m.endedAt = waybill.Now()
+	m.deviceIdle = -1
+	if !a.fromRest {
+		m.deviceIdle = a.exec.Idle()
+	}
 	a.engine.stepFinished()
 	sampled := a.count(m)
 	h := a.handoffs[int(a.step)%len(a.handoffs)]

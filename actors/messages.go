@@ -2,6 +2,7 @@ package actors
 
 import (
 	"sync"
+	"time"
 
 	"waybill/actors/sched"
 )
@@ -54,6 +55,8 @@ type stepDone struct {
 	// gapGPU and gapWriters are the time between the step before and this one
 	// that GPU-step itself took, and that it left to the writers, in nanoseconds.
 	gapGPU, gapWriters int64
+	// deviceIdle is that time by the device's own clock; negative: unknown.
+	deviceIdle time.Duration
 	// expected is how long the step was likely to take, in nanoseconds.
 	expected int64
 	// rows, prefillTokens and decodeRows count the step's work; changed says that

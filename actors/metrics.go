@@ -18,7 +18,8 @@ var (
 	itlBuckets  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
 	e2eBuckets  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .2, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 	stepTokens  = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
-	gapBuckets  = []float64{1e-6, 1e-5, 2.5e-5, 5e-5, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
+	idleBuckets = []float64{2e-6, 4e-6, 6e-6, 8e-6, 1e-5, 1.2e-5, 1.5e-5, 2e-5, 2.5e-5, 3e-5, 4e-5, 5e-5, 7.5e-5, .0001, .00015, .00025, .0005, .001, .0025, .01}
+	gapBuckets  = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 1.5e-5, 2.5e-5, 5e-5, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
 	waitBuckets = []float64{.05, .1, .15, .2, .25, .3, .35, .4, .45, .5, .55, .6, .65, .7, .75, .8, .85, .9, .95, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50}
 	fewBuckets  = []float64{0, 1, 2, 3, 5, 10, 20}
 	nBuckets    = []float64{1, 2, 5, 10, 20}
@@ -57,10 +58,10 @@ type engineMetrics struct {
 	phase                                                      [waybill.NumParts]prometheus.Observer
 	stepSeconds, iteration, stepRows, stepPrefill              prometheus.Histogram
 	gap                                                        [gapScheduler + 1]prometheus.Observer
-	gapMembers                                                 [2]prometheus.Observer // same, changed
+	gapMembers, deviceIdle                                     [2]prometheus.Observer // same, changed
 
 	generated, preemptions, prefixQueries, prefixHits atomic.Int64
-	running, waiting, kvUsed, kvTotal                 atomic.Int64
+	running, waiting, deferred, kvUsed, kvTotal       atomic.Int64
 	ledgerDropped, rebuilds                           atomic.Int64
 	// For the console: steps and their time, blocks that hold a free prefix, ended
 	// sequences by reason, consoles refused, incidents of stuck handlers; the waits
@@ -115,6 +116,9 @@ func newEngineMetrics(e *Engine) *engineMetrics {
 	m.registerSteps(k)
 	m.registerState(k, e)
 	m.registry.MustRegister(newActorCollector(e.system, labels))
+	if e.cfg.Telemetry != nil {
+		m.registry.MustRegister(newGPUCollector(e.cfg.Telemetry, labels))
+	}
 	return m
 }
 
@@ -175,6 +179,8 @@ func (m *engineMetrics) registerSteps(k maker) {
 	m.gap = [...]prometheus.Observer{owner.WithLabelValues("gpu-step"), owner.WithLabelValues("sse-writer"), owner.WithLabelValues("scheduler")}
 	members := k.histograms("waybill:step_gap_by_membership_seconds", "Time between two steps, by whether their sequences are the same.", "membership", gapBuckets)
 	m.gapMembers = [...]prometheus.Observer{members.WithLabelValues("same"), members.WithLabelValues("changed")}
+	idle := k.histograms("waybill:device_idle_seconds", "Device idle between two steps by the device's own clock, by whether their sequences are the same; none on a CPU.", "membership", idleBuckets)
+	m.deviceIdle = [...]prometheus.Observer{idle.WithLabelValues("same"), idle.WithLabelValues("changed")}
 }
 
 // registerState registers what is read from atomics at a scrape.
@@ -182,8 +188,8 @@ func (m *engineMetrics) registerState(k maker, e *Engine) {
 	of := func(v *atomic.Int64) func() float64 { return func() float64 { return float64(v.Load()) } }
 	k.gauge("vllm:num_requests_running", "Sequences in execution.", nil, of(&m.running))
 	k.gauge("vllm:num_requests_waiting", "Sequences admitted and waiting.", nil, of(&m.waiting))
-	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting, by reason.", prometheus.Labels{"reason": "capacity"}, of(&m.waiting))
-	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting, by reason.", prometheus.Labels{"reason": "deferred"}, func() float64 { return 0 })
+	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting: for a slot, blocks or the next step (capacity), or for the prompt that they share with another output of their request (deferred).", prometheus.Labels{"reason": "capacity"}, func() float64 { return float64(max(0, m.waiting.Load()-m.deferred.Load())) })
+	k.gauge("vllm:num_requests_waiting_by_reason", "Sequences admitted and waiting: for a slot, blocks or the next step (capacity), or for the prompt that they share with another output of their request (deferred).", prometheus.Labels{"reason": "deferred"}, of(&m.deferred))
 	k.gauge("waybill:num_requests_intake", "Sequences accepted and not queued yet.", nil, func() float64 {
 		return float64(max(0, e.places.seqs.Load()-m.running.Load()-m.waiting.Load()))
 	})
@@ -250,6 +256,9 @@ func (m *engineMetrics) step(d *stepDone) {
 			which = 1
 		}
 		m.gapMembers[which].Observe(float64(gap) / 1e9)
+		if d.deviceIdle >= 0 {
+			m.deviceIdle[which].Observe(d.deviceIdle.Seconds())
+		}
 	}
 }
 

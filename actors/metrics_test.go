@@ -59,7 +59,7 @@ func labels(f *dto.MetricFamily) string {
 			v = append(v, x)
 		}
 		sort.Strings(v)
-		if n == "block_size" || n == "num_gpu_blocks" || n == "cache_dtype" || n == "enable_prefix_caching" {
+		if n == "block_size" || n == "num_gpu_blocks" || n == "cache_dtype" || n == "enable_prefix_caching" || n == "gpu" || n == "UUID" || n == "modelName" {
 			v = []string{"…"}
 		}
 		out = append(out, fmt.Sprintf("`%s` = %s", n, strings.Join(v, ", ")))
@@ -69,10 +69,17 @@ func labels(f *dto.MetricFamily) string {
 }
 
 func TestMetricsPageIsWhatTheCodeExports(t *testing.T) {
-	e := startEngine(t, testConfig())
+	cfg := testConfig()
+	cfg.Telemetry = func() ([]GPUInfo, error) {
+		g := aGPU()
+		g.PowerW, g.PowerLimitW = 100, 700
+		return []GPUInfo{g}, nil
+	}
+	e := startEngine(t, cfg)
 	var b strings.Builder
 	b.WriteString("# Metrics\n\nEvery series at `/metrics`, written by a test from the code. All carry `model_name` and `engine`. Names that begin with `vllm:`\n" +
-		"mean what vLLM means by them, unless the text says otherwise; their buckets include vLLM's and finer ones below.\n\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n")
+		"mean what vLLM means by them, unless the text says otherwise; their buckets include vLLM's and finer ones below. Those that begin with `DCGM` have the names\n" +
+		"of NVIDIA's DCGM exporter; they come from the driver's management library, where there is a GPU in use, and are at most a second old.\n\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n")
 	for _, f := range families(t, e) {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), labels(f), f.GetHelp())
 	}

@@ -1,5 +1,7 @@
 package actors
 
+import "waybill/kernels"
+
 // Snapshot is what a console sees: one sample of the whole actor system. Times
 // are milliseconds unless a name says otherwise; stamps are Unix milliseconds.
 // docs/CONSOLE.md lists the fields; a test holds it against this file.
@@ -130,6 +132,7 @@ type StepView struct {
 	Prefill   int     `json:"prefill_tokens" doc:"prompt tokens computed"`
 	Decode    int     `json:"decode_rows" doc:"sequences that decoded"`
 	GapUs     float64 `json:"gap_us" doc:"microseconds of device idle before it although work was left"`
+	IdleUs    float64 `json:"device_idle_us" doc:"the same by the device's own clock; -1: it has none, or the step followed no other"`
 	GapActor  string  `json:"gap_actor" doc:"the actor that most of the gap was spent in"`
 	Changed   bool    `json:"changed" doc:"its sequences differ from the step's before"`
 	Predicted float64 `json:"predicted_ms" doc:"what the cost model expected"`
@@ -156,18 +159,7 @@ type GPUView struct {
 }
 
 // GPUInfo is one device's telemetry.
-type GPUInfo struct {
-	Name        string  `json:"name" doc:"the device's product name"`
-	Utilisation float64 `json:"utilisation" doc:"share of time with a kernel running, 0 to 1"`
-	MemoryUsed  int64   `json:"memory_used" doc:"bytes in use"`
-	MemoryTotal int64   `json:"memory_total" doc:"bytes"`
-	SMClock     float64 `json:"sm_clock_mhz" doc:"MHz"`
-	MemClock    float64 `json:"memory_clock_mhz" doc:"MHz"`
-	PowerW      float64 `json:"power_w" doc:"watts drawn"`
-	PowerLimitW float64 `json:"power_limit_w" doc:"watts allowed"`
-	TempC       float64 `json:"temperature_c" doc:"degrees Celsius"`
-	Throttle    string  `json:"throttle" doc:"reasons why clocks are below their maximum; empty: none"`
-}
+type GPUInfo = kernels.GPUInfo
 
 // RuntimeView is the Go runtime and the process.
 type RuntimeView struct {

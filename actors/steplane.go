@@ -40,7 +40,10 @@ func (l *stepLane) add(epoch uint64, m *stepDone, gapScheduler int64) {
 	v := StepView{
 		Step: uint64(m.step), Epoch: epoch, At: unixMs(m.launchedAt), Ms: float64(m.endedAt-m.launchedAt) / 1e6,
 		Rows: m.rows, Prefill: m.prefillTokens, Decode: m.decodeRows, Changed: m.changed,
-		GapUs: float64(m.gapGPU+m.gapWriters+gapScheduler) / 1e3, Predicted: float64(m.expected) / 1e6,
+		IdleUs: -1, GapUs: float64(m.gapGPU+m.gapWriters+gapScheduler) / 1e3, Predicted: float64(m.expected) / 1e6,
+	}
+	if m.deviceIdle >= 0 {
+		v.IdleUs = float64(m.deviceIdle.Nanoseconds()) / 1e3
 	}
 	switch {
 	case v.GapUs == 0:

@@ -25,6 +25,7 @@ type answer struct {
 	n                             int   // outputs per prompt
 	open                          int   // choices that have not finished
 	offsets                       []int // per choice: characters sent, for text_offset
+	held                          int64 // bytes of prompts or messages that wait for Intake
 
 	// For continuous usage: what was sent so far, over all choices.
 	sofar   actors.Usage

@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"encoding/json"
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"math"
 
 	"waybill/actors"
 )
@@ -83,8 +85,7 @@ func (b *chatFields) prompt(s *Server) (actors.Prompt, *apiError) {
 		o.AddGenerationPrompt = false
 	}
 	if len(b.Kwargs) > 0 && string(b.Kwargs) != "null" {
-		var m map[string]json.RawMessage
-		if json.Unmarshal(b.Kwargs, &m) != nil {
+		if b.Kwargs[0] != '{' {
 			return actors.Prompt{}, badField("chat_template_kwargs", "chat_template_kwargs must be an object")
 		}
 		o.Kwargs = b.Kwargs
@@ -105,26 +106,34 @@ func (b *chatFields) prompt(s *Server) (actors.Prompt, *apiError) {
 
 // checkMessages checks the shape of messages.
 func checkMessages(raw json.RawMessage) *apiError {
-	var list []message
 	if len(raw) == 0 || string(raw) == "null" {
 		return badField("messages", "messages is missing")
 	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return badField("messages", "messages must be a list of objects with role and content: %v", err)
-	}
-	if len(list) == 0 {
-		return badField("messages", "messages is empty")
-	}
-	if len(list) > maxMessages {
-		return badField("messages", "messages has %d entries, limit %d", len(list), maxMessages)
-	}
-	for i, m := range list {
+	n := 0
+	err := eachElement(raw, maxMessages, func(v jsontext.Value) error {
+		var m message
+		if err := json.Unmarshal(v, &m); err != nil {
+			return err
+		}
 		if m.Role == nil || *m.Role == "" {
-			return badField("messages", "messages[%d] has no role", i)
+			return badField("messages", "messages[%d] has no role", n)
 		}
 		if err := checkContent(m.Content); err != nil {
-			return badField("messages", "messages[%d]: %v", i, err)
+			return badField("messages", "messages[%d]: %v", n, err)
 		}
+		n++
+		return nil
+	})
+	var own *apiError
+	switch {
+	case errors.Is(err, errTooMany):
+		return badField("messages", "messages has more than %d entries", maxMessages)
+	case errors.As(err, &own):
+		return own
+	case err != nil:
+		return badField("messages", "messages must be a list of objects with role and content: %v", err)
+	case n == 0:
+		return badField("messages", "messages is empty")
 	}
 	return nil
 }
@@ -134,25 +143,29 @@ func checkContent(raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" || raw[0] == '"' {
 		return nil
 	}
-	var parts []struct {
-		Type *string `json:"type"`
-		Text *string `json:"text"`
+	wrong := errors.New("content must be a string, null, or a list of parts")
+	if raw[0] != '[' {
+		return wrong
 	}
-	if err := json.Unmarshal(raw, &parts); err != nil {
-		return errors.New("content must be a string, null, or a list of parts")
-	}
-	for i, p := range parts {
-		if p.Type == nil {
+	i := -1
+	return eachElement(raw, math.MaxInt, func(v jsontext.Value) error {
+		i++
+		var p struct {
+			Type *string `json:"type"`
+			Text *string `json:"text"`
+		}
+		switch err := json.Unmarshal(v, &p); {
+		case err != nil:
+			return wrong
+		case p.Type == nil:
 			return errors.New("a content part has no type")
-		}
-		if *p.Type != "text" && *p.Type != "input_text" {
-			return &apiError{message: "content part " + itoa(i) + " has the type " + quote(*p.Type) + ": only text is supported"}
-		}
-		if p.Text == nil {
+		case *p.Type != "text" && *p.Type != "input_text":
+			return errors.New("content part " + itoa(i) + " has the type " + quote(*p.Type) + ": only text is supported")
+		case p.Text == nil:
 			return errors.New("content part " + itoa(i) + " has no text")
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // request turns the body into a request; its RID, Proto and Places come later.
@@ -205,5 +218,7 @@ func (b *chatBody) request(s *Server) (*actors.Request, *answer, *apiError) {
 		p.Encode.AddSpecial = true
 	}
 	r.Prompts = []actors.Prompt{p}
-	return r, newAnswer(s, r, &b.commonBody, chatFormat{}), nil
+	a := newAnswer(s, r, &b.commonBody, chatFormat{})
+	a.held = int64(len(b.Messages) + len(b.Kwargs))
+	return r, a, nil
 }

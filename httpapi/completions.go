@@ -3,7 +3,9 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/json/jsontext"
 	jsonv2 "encoding/json/v2"
+	"errors"
 
 	"waybill/actors"
 )
@@ -63,7 +65,11 @@ func (b *completionBody) request(s *Server) (*actors.Request, *answer, *apiError
 		return nil, nil, err
 	}
 	r.Prompts = prompts
-	return r, newAnswer(s, r, &b.commonBody, completionsFormat{}), nil
+	a := newAnswer(s, r, &b.commonBody, completionsFormat{})
+	for i := range prompts {
+		a.held += int64(len(prompts[i].Text) + 4*len(prompts[i].IDs))
+	}
+	return r, a, nil
 }
 
 // decodePrompts reads prompt: a string, a list of strings, ids, or a list of
@@ -86,32 +92,31 @@ func decodePrompts(raw json.RawMessage, vocab int, addSpecial bool) ([]actors.Pr
 		return nil, wrong
 	}
 	var out []actors.Prompt
+	one := func(v jsontext.Value) error {
+		p := actors.Prompt{Text: "", Encode: enc}
+		err := jsonv2.Unmarshal(v, &p.Text)
+		if v.Kind() != '"' { // a null would be read as an empty string
+			err = wrong
+		}
+		out = append(out, p)
+		return err
+	}
 	switch inside := bytes.TrimLeft(raw[1:], " \t\r\n"); inside[0] {
 	case '"':
-		// Pointers, since a null would be read as an empty string.
-		var texts []*string
-		if jsonv2.Unmarshal(raw, &texts) != nil {
-			return nil, wrong
-		}
-		for _, t := range texts {
-			if t == nil {
-				return nil, wrong
-			}
-			out = append(out, actors.Prompt{Text: *t, Encode: enc})
-		}
 	case '[':
-		var lists []idList
-		if jsonv2.Unmarshal(raw, &lists) != nil {
-			return nil, wrong
-		}
-		for i, l := range lists {
-			if len(l) == 0 {
-				return nil, badField("prompt", "prompt %d is not a list of token ids, or is empty", i)
+		one = func(v jsontext.Value) error {
+			var l idList
+			if jsonv2.Unmarshal(v, &l) != nil {
+				return wrong
 			}
-			if err := checkIDs("prompt", l, vocab); err != nil {
-				return nil, err
+			if len(l) == 0 {
+				return badField("prompt", "prompt %d is not a list of token ids, or is empty", len(out))
 			}
 			out = append(out, actors.Prompt{IDs: l})
+			if err := checkIDs("prompt", l, vocab); err != nil {
+				return err
+			}
+			return nil
 		}
 	default:
 		var ids idList
@@ -120,8 +125,14 @@ func decodePrompts(raw json.RawMessage, vocab int, addSpecial bool) ([]actors.Pr
 		}
 		return []actors.Prompt{{IDs: ids}}, checkIDs("prompt", ids, vocab)
 	}
-	if len(out) > maxPrompts {
-		return nil, badField("prompt", "prompt has %d entries, limit %d", len(out), maxPrompts)
+	var own *apiError
+	switch err := eachElement(raw, maxPrompts, one); {
+	case errors.Is(err, errTooMany):
+		return nil, badField("prompt", "prompt has more than %d entries", maxPrompts)
+	case errors.As(err, &own):
+		return nil, own
+	case err != nil:
+		return nil, wrong
 	}
 	return out, nil
 }

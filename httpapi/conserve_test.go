@@ -167,6 +167,9 @@ func TestCountsAndTimesConserve(t *testing.T) {
 		{"waybill:request_phase_seconds_count", `phase="queued"`, admitted}, // cut where it ended
 		{"waybill:request_phase_seconds_count", `phase="tail"`, finished},
 		{"vllm:prefix_cache_queries_total", "", float64(scheduled.Load())},
+		// No two prompts begin alike, and who computes its own prompt again after a
+		// preemption has found nothing.
+		{"vllm:prefix_cache_hits_total", "", 0},
 		{"vllm:num_requests_running", "", 0},
 		{"vllm:num_requests_waiting", "", 0},
 		{"waybill:places_in_use", "", 0},

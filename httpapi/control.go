@@ -135,6 +135,9 @@ func (s *Server) handleDetokenize(ctx *fasthttp.RequestCtx) {
 	if err == nil {
 		err = s.checkModel(b.Model)
 	}
+	if err == nil && b.Tokens == nil {
+		err = badField("tokens", "tokens is missing: a list of token ids")
+	}
 	if err == nil {
 		err = checkIDs("tokens", b.Tokens, s.cfg.Engine.VocabSize())
 	}

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"encoding/json"
+	"encoding/json/jsontext"
+	"errors"
 	"math"
 	"strconv"
 
@@ -10,50 +12,53 @@ import (
 
 // Limits on a request's fields; each is answered with a 400 that names it.
 const (
-	maxN          = 128  // outputs per prompt
-	maxPrompts    = 1024 // prompts of a completions request
-	maxStops      = 16   // stop strings
-	maxStopLen    = 1024 // bytes of a stop string
-	maxStopIDs    = 128
-	maxLogitBias  = 1024
-	maxLogprobs   = 20 // alternatives per token
-	maxMessages   = 4096
-	maxJSONDepth  = 64
+	maxN         = 128  // outputs per prompt
+	maxPrompts   = 1024 // prompts of a completions request
+	maxStops     = 16   // stop strings
+	maxStopLen   = 1024 // bytes of a stop string
+	maxStopIDs   = 128
+	maxLogitBias = 1024
+	maxLogprobs  = 20 // alternatives per token
+	maxMessages  = 4096
+	maxJSONDepth = 64
+	// maxJSONNames bounds the names of all objects of a body: each is remembered, with
+	// some 100 bytes, to see whether it comes again.
+	maxJSONNames  = 1 << 18
 	maxModelChars = 256
 )
 
 // commonBody holds the fields that chat and plain completions share. Pointers
 // and raw messages make an explicit null the same as an absent field.
 type commonBody struct {
-	Model             *string             `json:"model"`
-	MaxTokens         *int                `json:"max_tokens"`
-	N                 *int                `json:"n"`
-	BestOf            *int                `json:"best_of"`
-	Temperature       *float64            `json:"temperature"`
-	TopP              *float64            `json:"top_p"`
-	TopK              *int                `json:"top_k"`
-	MinP              *float64            `json:"min_p"`
-	RepetitionPenalty *float64            `json:"repetition_penalty"`
-	PresencePenalty   *float64            `json:"presence_penalty"`
-	FrequencyPenalty  *float64            `json:"frequency_penalty"`
-	LogitBias         map[string]*float64 `json:"logit_bias"`
-	Seed              *int64              `json:"seed"`
-	Stop              json.RawMessage     `json:"stop"`
-	StopTokenIDs      idList              `json:"stop_token_ids"`
-	AllowedTokenIDs   idList              `json:"allowed_token_ids"`
-	MinTokens         *int                `json:"min_tokens"`
-	IgnoreEOS         *bool               `json:"ignore_eos"`
-	IncludeStop       *bool               `json:"include_stop_str_in_output"`
-	SkipSpecial       *bool               `json:"skip_special_tokens"`
-	AddSpecialTokens  *bool               `json:"add_special_tokens"`
-	Stream            *bool               `json:"stream"`
-	StreamOptions     *streamOptions      `json:"stream_options"`
-	ReturnTokenIDs    *bool               `json:"return_token_ids"`
-	TokensAsIDs       *bool               `json:"return_tokens_as_token_ids"`
-	PromptLogprobs    *int                `json:"prompt_logprobs"`
-	Timings           *bool               `json:"timings"`
-	RequestID         *string             `json:"request_id"`
-	User              json.RawMessage     `json:"user"`
+	Model             *string         `json:"model"`
+	MaxTokens         *int            `json:"max_tokens"`
+	N                 *int            `json:"n"`
+	BestOf            *int            `json:"best_of"`
+	Temperature       *float64        `json:"temperature"`
+	TopP              *float64        `json:"top_p"`
+	TopK              *int            `json:"top_k"`
+	MinP              *float64        `json:"min_p"`
+	RepetitionPenalty *float64        `json:"repetition_penalty"`
+	PresencePenalty   *float64        `json:"presence_penalty"`
+	FrequencyPenalty  *float64        `json:"frequency_penalty"`
+	LogitBias         biasMap         `json:"logit_bias"`
+	Seed              *int64          `json:"seed"`
+	Stop              json.RawMessage `json:"stop"`
+	StopTokenIDs      idList          `json:"stop_token_ids"`
+	AllowedTokenIDs   idList          `json:"allowed_token_ids"`
+	MinTokens         *int            `json:"min_tokens"`
+	IgnoreEOS         *bool           `json:"ignore_eos"`
+	IncludeStop       *bool           `json:"include_stop_str_in_output"`
+	SkipSpecial       *bool           `json:"skip_special_tokens"`
+	AddSpecialTokens  *bool           `json:"add_special_tokens"`
+	Stream            *bool           `json:"stream"`
+	StreamOptions     *streamOptions  `json:"stream_options"`
+	ReturnTokenIDs    *bool           `json:"return_token_ids"`
+	TokensAsIDs       *bool           `json:"return_tokens_as_token_ids"`
+	PromptLogprobs    *int            `json:"prompt_logprobs"`
+	Timings           *bool           `json:"timings"`
+	RequestID         *string         `json:"request_id"`
+	User              json.RawMessage `json:"user"`
 
 	unsupported
 }
@@ -75,7 +80,7 @@ func (b *commonBody) sampling(o actors.SamplingOptions, vocab int) (actors.Sampl
 		{"temperature", b.Temperature, &o.Temperature, 0, 2},
 		{"top_p", b.TopP, &o.TopP, 0, 1},
 		{"min_p", b.MinP, &o.MinP, 0, 1},
-		{"repetition_penalty", b.RepetitionPenalty, &o.RepetitionPenalty, 0, math.Inf(1)},
+		{"repetition_penalty", b.RepetitionPenalty, &o.RepetitionPenalty, math.SmallestNonzeroFloat32, math.MaxFloat32},
 		{"presence_penalty", b.PresencePenalty, &o.PresencePenalty, -2, 2},
 		{"frequency_penalty", b.FrequencyPenalty, &o.FrequencyPenalty, -2, 2},
 	} {
@@ -90,9 +95,6 @@ func (b *commonBody) sampling(o actors.SamplingOptions, vocab int) (actors.Sampl
 	}
 	if b.TopP != nil && *b.TopP == 0 {
 		return o, badField("top_p", "top_p must be above 0 and at most 1, got 0")
-	}
-	if b.RepetitionPenalty != nil && *b.RepetitionPenalty == 0 {
-		return o, badField("repetition_penalty", "repetition_penalty must be above 0, got 0")
 	}
 	if b.TopK != nil {
 		if *b.TopK < -1 {
@@ -128,9 +130,6 @@ func (b *commonBody) sampling(o actors.SamplingOptions, vocab int) (actors.Sampl
 
 // bias reads logit_bias: keys are token ids as strings.
 func (b *commonBody) bias(o *actors.SamplingOptions, vocab int) *apiError {
-	if len(b.LogitBias) > maxLogitBias {
-		return badField("logit_bias", "logit_bias has %d entries, limit %d", len(b.LogitBias), maxLogitBias)
-	}
 	for k, v := range b.LogitBias {
 		// Only the usual spelling of a number, lest "5" and "05" both name a token.
 		id, err := strconv.ParseInt(k, 10, 32)
@@ -154,15 +153,23 @@ func (b *commonBody) stops() ([]string, *apiError) {
 	if len(b.Stop) == 0 || string(b.Stop) == "null" {
 		return nil, nil
 	}
-	var one string
 	list := []string{}
-	if json.Unmarshal(b.Stop, &one) == nil {
-		list = append(list, one)
-	} else if json.Unmarshal(b.Stop, &list) != nil {
-		return nil, badField("stop", "stop must be a string or a list of strings")
+	add := func(v jsontext.Value) error {
+		var s string
+		err := json.Unmarshal(v, &s)
+		list = append(list, s)
+		return err
 	}
-	if len(list) > maxStops {
-		return nil, badField("stop", "stop has %d strings, limit %d", len(list), maxStops)
+	var err error
+	if b.Stop[0] == '[' {
+		err = eachElement(b.Stop, maxStops, add)
+	} else {
+		err = add(jsontext.Value(b.Stop))
+	}
+	if errors.Is(err, errTooMany) {
+		return nil, badField("stop", "stop has more than %d strings", maxStops)
+	} else if err != nil {
+		return nil, badField("stop", "stop must be a string or a list of strings")
 	}
 	for _, s := range list {
 		if s == "" || len(s) > maxStopLen {

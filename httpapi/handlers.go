@@ -141,6 +141,13 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 		s.writeError(ctx, bad)
 		return
 	}
+	body := len(ctx.PostBody())
+	s.letGo(ctx) // all that is needed of it was copied
+	if !s.inbound.keep(a.held) {
+		s.inboundFull(ctx)
+		return
+	}
+	defer s.inbound.drop(a.held) // Intake is through with it when the answer begins
 	// From here on every sequence is counted as received and then as exactly one
 	// of refused and admitted.
 	n := len(r.Prompts) * r.N
@@ -149,7 +156,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 	s.fault("reserve")
 	// A place before any work: a refusal costs neither template nor tokenizer. How
 	// many tokens the body will make is not known yet; four bytes make about one.
-	places, err := e.Reserve(n, len(ctx.PostBody())/4)
+	places, err := e.Reserve(n, body/4)
 	if err != nil {
 		s.writeError(ctx, err)
 		return
@@ -158,7 +165,6 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, proto *waybill.Waybill, r *a
 	r.RID, r.Proto, r.Places = rid, proto, places
 	r.TraceParent = string(ctx.Request.Header.Peek("Traceparent"))
 	r.TraceState = string(ctx.Request.Header.Peek("Tracestate"))
-	s.letGo(ctx) // all that is needed of it was copied
 	a.begin(r.RID, r.Stream)
 	if r.Stream {
 		r.Encoder = a

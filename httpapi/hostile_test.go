@@ -1,8 +1,12 @@
 package httpapi
 
 import (
+	"fmt"
+	"runtime"
+	"runtime/metrics"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestErrorMessagesDoNotRepeatWhatIsLong(t *testing.T) {
@@ -42,5 +46,85 @@ func TestAllowedTokensAreNoMoreThanTheVocabulary(t *testing.T) {
 	r := c.must()
 	if e := r.failure(400); e.Error.Param == nil || *e.Error.Param != "allowed_token_ids" {
 		t.Errorf("one more: %s", r.body)
+	}
+}
+
+// peak runs f and returns the most bytes that objects took on the heap meanwhile.
+func peak(f func()) int64 {
+	runtime.GC()
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	read := func() int64 {
+		metrics.Read(sample)
+		return int64(sample[0].Value.Uint64())
+	}
+	before := read()
+	most := before
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			most = max(most, read())
+			select {
+			case <-stop:
+				return
+			case <-time.After(500 * time.Microsecond):
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-done
+	return most - before
+}
+
+// A body's fields are read one by one: however many elements fit into it, it takes a
+// few times its size, garbage included, until it is refused.
+func TestHostileBodiesTakeMemoryInProportion(t *testing.T) {
+	const size, factor, slack = 8 << 20, 8, 16 << 20
+	s := startServer(t)
+	list := func(item string) string {
+		n := size / (len(item) + 1)
+		return strings.Repeat(item+",", n-1) + item
+	}
+	var numbered strings.Builder
+	for i := 0; numbered.Len() < size; i++ {
+		fmt.Fprintf(&numbered, `"%d":1,`, i)
+	}
+	entries := strings.TrimSuffix(numbered.String(), ",")
+	for _, c := range []struct{ path, body string }{
+		{"/v1/completions", `{"prompt":[1],"logit_bias":{` + entries + `}}`},
+		{"/v1/completions", `{"prompt":[1],"stop":[` + list(`""`) + `]}`},
+		{"/v1/completions", `{"prompt":[1],"stop_token_ids":[` + list("1") + `]}`},
+		{"/v1/completions", `{"prompt":[1],"allowed_token_ids":[` + list("1") + `]}`},
+		{"/v1/completions", `{"prompt":[` + list(`""`) + `]}`},
+		{"/v1/completions", `{"prompt":[` + list(`[]`) + `]}`},
+		{"/v1/completions", `{"prompt":[` + list(`[1]`) + `]}`},
+		{"/v1/completions", `{"prompt":[` + list(`1`) + `]}`},
+		{"/v1/completions", `{"prompt":[1],"max_tokens":0,"user":[` + list(`{}`) + `]}`},
+		{"/v1/completions", `{"prompt":[1],"max_tokens":0,` + entries + `}`},
+		{"/v1/completions", `{"prompt":[1],"stream":true,"stream_options":{` + entries + `},"max_tokens":0}`},
+		{"/v1/completions", `{"prompt":[1],"tools":[` + list(`{}`) + `]}`},
+		{"/v1/chat/completions", `{"messages":[` + list(`{}`) + `]}`},
+		{"/v1/chat/completions", `{"messages":[` + list(`null`) + `]}`},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[` + list(`{}`) + `]}]}`},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":""}],"max_tokens":0,"chat_template_kwargs":{` + entries + `}}`},
+		{"/tokenize", `{"messages":[` + list(`{}`) + `]}`},
+		{"/detokenize", `{"tokens":[` + list(`-1`) + `]}`},
+	} {
+		text := request("POST", c.path, c.body)
+		conn := s.dial()
+		var r *reply
+		took := peak(func() {
+			conn.send(text)
+			r = conn.must()
+		})
+		conn.Close()
+		if r.status != 400 {
+			t.Errorf("%.80s…: status %d", c.body, r.status)
+		}
+		if took > factor*size+slack {
+			t.Errorf("%.80s…: a body of %d MB took %d MB: %.200s", c.body, len(c.body)>>20, took>>20, r.body)
+		}
+		t.Logf("%.70s… %.1f times, %.100s", c.body, float64(took)/float64(len(c.body)), r.body)
 	}
 }

@@ -13,8 +13,8 @@ import (
 // thousands that do, slowly, would take all memory before any of them asks for a
 // place.
 const (
-	// maxInbound bounds the bytes of requests that are being read, of all
-	// connections. Sixteen of the largest fit.
+	// maxInbound bounds the bytes of requests that are being read or wait to be
+	// tokenized, of all connections. Sixteen of the largest fit.
 	maxInbound = 512 << 20
 	// smallRequest is read whatever others send: ordinary requests pass a server
 	// that is being flooded.
@@ -31,7 +31,8 @@ const (
 // errInboundFull ends the reading of a large request while too many are read.
 var errInboundFull = errors.New("the server is reading too many large requests")
 
-// inbound counts the bytes of requests that are being read or decoded.
+// inbound counts the bytes of requests that are being read or decoded, and those of
+// large ones that wait for Intake.
 type inbound struct {
 	bytes    atomic.Int64
 	limit    int64
@@ -42,6 +43,31 @@ type inbound struct {
 // refuses reports whether a request of which read bytes are here may not go on.
 func (i *inbound) refuses(read int64) bool {
 	return read >= smallRequest && i.bytes.Load() > i.limit
+}
+
+// keep counts the bytes of a decoded request that wait for Intake: without them the
+// bodies of a whole queue would be counted nowhere. It reports false if there is no
+// room for so large a one. drop takes them out of the count again.
+func (i *inbound) keep(n int64) bool {
+	if n < smallRequest || i.bytes.Add(n) <= i.limit {
+		return true
+	}
+	i.bytes.Add(-n)
+	return false
+}
+
+func (i *inbound) drop(n int64) {
+	if n >= smallRequest {
+		i.bytes.Add(-n)
+	}
+}
+
+// inboundFull refuses a large request because of others.
+func (s *Server) inboundFull(ctx *fasthttp.RequestCtx) {
+	s.cfg.Engine.Unreadable()
+	ctx.Response.Header.Set("Retry-After", "1")
+	s.writeError(ctx, &apiError{status: 503, message: errInboundFull.Error() + ": the limit is " + itoa(int(s.inbound.limit)) + " bytes in all"})
+	ctx.SetConnectionClose()
 }
 
 // letGo drops a request's body as soon as nobody reads it any more. A large buffer

@@ -73,3 +73,62 @@ func TestBodiesAreLetGoOfBeforeTheAnswer(t *testing.T) {
 	_, _ = io.ReadAll(old.r)
 	eventually(t, "nothing is counted at rest", func() bool { return s.inbound.bytes.Load() == 0 })
 }
+
+// Large requests that were read and wait to be tokenized are under way as well: a
+// queue of them is bounded by their bytes and not by its places alone.
+func TestLargeRequestsThatWaitAreBounded(t *testing.T) {
+	hold := make(chan struct{})
+	s := startServer(t, func(u *setup) {
+		u.engine.Fault = func(point string) {
+			if point == "intake" {
+				<-hold
+			}
+		}
+	})
+	s.inbound.limit = 12 << 20
+	text := strings.Repeat("a b ", 1<<20) // 4 MB
+	bodies := []struct{ path, body string }{
+		{"/v1/completions", `{"prompt":"` + text + `","max_tokens":2}`},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"` + text + `"}],"max_tokens":2}`},
+	}
+	var all []*client
+	for i := range 8 {
+		c := s.dial()
+		b := bodies[i%2]
+		_, _ = io.WriteString(c, request("POST", b.path, b.body)) // the server may have closed already
+		all = append(all, c)
+		// One after the other, so that only what is kept counts.
+		eventually(t, "it was read", func() bool {
+			used, _ := s.e.Load()
+			return used+int(s.metric("waybill:requests_unreadable_total")) == i+1
+		})
+	}
+	if used, _ := s.e.Load(); used < 2 || used > 3 {
+		t.Errorf("%d requests of 4 MB wait, the limit is 12 MB", used)
+	}
+	c := s.dial()
+	c.send(request("POST", "/v1/completions", short))
+	eventually(t, "a small one gets a place beside them", func() bool { used, _ := s.e.Load(); return used >= 3 })
+	close(hold)
+	c.must().answer()
+	refused := 0
+	for _, c := range all {
+		r, err := c.read()
+		if err != nil {
+			continue // cut off while it sent
+		}
+		if r.status == 503 {
+			refused++
+			if r.failure(503); r.header["retry-after"] == "" {
+				t.Errorf("a refusal without Retry-After: %s", r.body)
+			}
+		} else {
+			r.failure(400) // longer than the context
+		}
+	}
+	if refused == 0 {
+		t.Error("nobody was told why")
+	}
+	eventually(t, "nothing is counted at rest", func() bool { return s.inbound.bytes.Load() == 0 })
+	s.post(bodies[0].path, bodies[0].body).failure(400)
+}

@@ -44,6 +44,9 @@ func TestEachLimitIsNamed(t *testing.T) {
 		{"nested", maxJSONDepth, "/v1/completions", func(n int) string {
 			return `{"prompt":[1],"max_tokens":1,"user":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + `}`
 		}, false},
+		{"names", maxJSONNames, "/v1/completions", func(n int) string { // prompt, user and max_tokens are three
+			return `{"prompt":[1],"user":` + list(`{"a":1}`, n-3) + `,"max_tokens":1}`
+		}, false},
 		{"model", maxModelChars, "/v1/completions", func(n int) string { return `{"prompt":[1],"model":"` + strings.Repeat("x", n) + `"}` }, true},
 	} {
 		c.send(request("POST", l.path, l.body(l.limit+1)))

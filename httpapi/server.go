@@ -267,8 +267,8 @@ func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		e = &apiError{status: 413, message: "the body is larger than the limit of " + itoa(maxBodyBytes) + " bytes"}
 	case errors.Is(err, errInboundFull):
-		e = &apiError{status: 503, message: err.Error() + ": the limit is " + itoa(maxInbound) + " bytes in all"}
-		ctx.Response.Header.Set("Retry-After", "1")
+		s.inboundFull(ctx)
+		return
 	case errors.As(err, &small):
 		e = &apiError{status: 431, message: "the headers are larger than the limit of " + itoa(maxHeaderBytes) + " bytes"}
 	case errors.As(err, &ne) && ne.Timeout():

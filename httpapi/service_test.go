@@ -154,6 +154,7 @@ func TestOverload(t *testing.T) {
 		release := make(chan struct{})
 		var held atomic.Bool
 		held.Store(true)
+		var taken atomic.Int64 // into Intake, where work begins
 		const places, extra = 6, 9
 		s := startServer(t, func(u *setup) {
 			u.engine.MaxQueuedReqs, u.engine.MaxSeqs = places, 2
@@ -162,8 +163,12 @@ func TestOverload(t *testing.T) {
 				if point == "step" && held.Load() {
 					<-release
 				}
+				if point == "tokenize" {
+					taken.Add(1)
+				}
 			}
 		})
+		taken.Store(0)
 		var mu sync.Mutex
 		counts := map[int]int{}
 		var wg sync.WaitGroup
@@ -186,6 +191,15 @@ func TestOverload(t *testing.T) {
 			})
 		}
 		eventually(t, "the extra requests are refused", func() bool { return s.metric("waybill:requests_refused_total") == extra })
+		// A refusal costs no work, and full is neither dead nor unready.
+		if n := taken.Load(); n > places {
+			t.Errorf("%d requests were tokenized, %d have places", n, places)
+		}
+		for _, path := range []string{"/health", "/ready"} {
+			if r := s.get(path); r.status != 200 {
+				t.Errorf("%s of a full server is %d: %s", path, r.status, r.body)
+			}
+		}
 		held.Store(false)
 		close(release)
 		wg.Wait()
@@ -293,5 +307,62 @@ func TestShutdownRightAfterTheStartEndsServe(t *testing.T) {
 	for i := range 20 {
 		// The cleanup shuts down what may not have begun to accept.
 		t.Run(fmt.Sprint(i), func(t *testing.T) { startServer(t) })
+	}
+}
+
+// A bound on the output is no estimate: requests that may write to the end of the
+// context run at once in a pool that could not hold them all at that length.
+func TestLargeMaxTokensHoldNobodyBack(t *testing.T) {
+	const slots = 8
+	p := &pace{}
+	s := startServer(t, func(u *setup) {
+		u.engine.MaxSeqs, u.engine.MaxModelLen, u.engine.NumBlocks, u.engine.Fault = slots, 1024, 64, p.hook
+	})
+	p.sleep.Store(int64(5 * time.Millisecond))
+	var clients []*client
+	for i := range slots {
+		c := s.dial()
+		c.send(request("POST", "/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":1000,"ignore_eos":true,"stream":true}`, ids(i, 8))))
+		clients = append(clients, c)
+	}
+	eventually(t, "all run", func() bool { return s.metric("vllm:num_requests_running") == slots })
+	if n := s.metric("vllm:num_requests_waiting"); n != 0 {
+		t.Errorf("%v wait although there is room", n)
+	}
+	for _, c := range clients {
+		if r, err := c.head(); err != nil || r.status != 200 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		c.Close()
+	}
+	s.quiet()
+}
+
+// Who waits is told apart by what for: room, or the prompt that a sibling computes.
+func TestReasonsForWaitingAreTold(t *testing.T) {
+	p := &pace{}
+	s := startServer(t, func(u *setup) { u.engine.MaxSeqs, u.engine.Fault = 4, p.hook })
+	reason := func(r string) float64 {
+		return s.metric("vllm:num_requests_waiting_by_reason", `reason="`+r+`"`)
+	}
+	p.mu.Lock() // the leader's first step stands still
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s.post("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":4,"ignore_eos":true,"n":3}`, ids(1, 100))).answer()
+	})
+	eventually(t, "two wait for their sibling", func() bool { return reason("deferred") == 2 && reason("capacity") == 0 })
+	for i := range 5 {
+		wg.Go(func() {
+			s.post("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":4,"ignore_eos":true}`, ids(10+i, 20))).answer()
+		})
+	}
+	eventually(t, "five wait for room", func() bool {
+		return reason("capacity") == 5 && reason("deferred") == 2 && s.metric("vllm:num_requests_waiting") == 7
+	})
+	p.mu.Unlock()
+	wg.Wait()
+	s.quiet()
+	if a, b := reason("capacity"), reason("deferred"); a != 0 || b != 0 {
+		t.Errorf("at rest %v wait for room and %v for siblings", a, b)
 	}
 }

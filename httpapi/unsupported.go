@@ -46,6 +46,9 @@ type unsupported struct {
 	LoraPath          json.RawMessage `json:"lora_path"`
 }
 
+// maxHarmless is the longest text, in bytes, that is looked at as a harmless value.
+const maxHarmless = 256
+
 // check returns an error for the first field with a value that matters.
 func (u *unsupported) check() *apiError {
 	for _, f := range []struct {
@@ -89,7 +92,7 @@ func (u *unsupported) check() *apiError {
 		}
 		var compact bytes.Buffer
 		// Blanks between tokens do not change a value.
-		if json.Compact(&compact, f.value) == nil && slices.Contains(f.harmless, compact.String()) {
+		if len(f.value) <= maxHarmless && json.Compact(&compact, f.value) == nil && slices.Contains(f.harmless, compact.String()) {
 			continue
 		}
 		return badField(f.name, "%s is not supported by this server", f.name)

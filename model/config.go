@@ -122,10 +122,17 @@ func (c *Config) validate() error {
 	if c.FullAttention != nil && len(c.FullAttention) != c.NumLayers {
 		return fmt.Errorf("layer_types has %d entries, expected %d", len(c.FullAttention), c.NumLayers)
 	}
-	if len(c.EOSTokenIDs) > maxEOSTokens {
-		return fmt.Errorf("eos_token_id has %d entries, expected at most %d", len(c.EOSTokenIDs), maxEOSTokens)
+	if err := c.checkEOS(); err != nil {
+		return err
 	}
 	return c.RopeScaling.validate()
+}
+
+func (c *Config) checkEOS() error {
+	if len(c.EOSTokenIDs) > maxEOSTokens {
+		return fmt.Errorf("eos_token_id has more than %d entries", maxEOSTokens)
+	}
+	return nil
 }
 
 func (r *RopeScaling) validate() error {
@@ -154,9 +161,12 @@ func (r *RopeScaling) validate() error {
 
 // addEOS appends the ids that are not there yet. Ids outside of the vocabulary
 // can never come up, so they are left out, and whoever uses the list may index
-// logits with it.
+// logits with it. One more than the limit is kept, for validate to see.
 func (c *Config) addEOS(ids []int32) {
 	for _, id := range ids {
+		if len(c.EOSTokenIDs) > maxEOSTokens {
+			return
+		}
 		if id >= 0 && int(id) < c.VocabSize && !slices.Contains(c.EOSTokenIDs, id) {
 			c.EOSTokenIDs = append(c.EOSTokenIDs, id)
 		}

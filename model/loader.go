@@ -83,7 +83,7 @@ func (l *loader) matrix(name string, rows, cols int) kernels.HostTensor {
 // in the order that rotates element i with i + headDim/2.
 func (l *loader) rotary(name string, numHeads, headDim, cols int) kernels.HostTensor {
 	t := l.matrix(name, numHeads*headDim, cols)
-	if l.interleaved {
+	if l.interleaved && l.err == nil && !l.dry {
 		t.RowOrder = uninterleave(numHeads, headDim)
 	}
 	return t

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ const (
 	maxConfigBytes    = 1 << 20
 	maxTemplateBytes  = 1 << 20
 	maxTokenizerBytes = 256 << 20
+	// maxTemplates bounds a list of named templates; released ones have up to three.
+	maxTemplates = 64
 )
 
 // Source is a model as it lies on disk: all but its weights is read already.
@@ -106,6 +109,9 @@ func (s *Source) readGGUF() (err error) {
 		return in(err)
 	}
 	s.Config.addEOS(ends)
+	if err := s.Config.checkEOS(); err != nil {
+		return in(err)
+	}
 	for name, id := range map[string]int32{"bos_token": vocab.BOS, "eos_token": vocab.EOS, "unk_token": vocab.UNK} {
 		if id >= 0 {
 			s.TemplateTokens[name] = vocab.Tokens[id]
@@ -143,6 +149,9 @@ func (s *Source) readFolder() error {
 			return fmt.Errorf("%s: %w", filepath.Join(s.Path, "generation_config.json"), err)
 		}
 		s.Config.addEOS(s.Generation.EOSTokenIDs)
+		if err := s.Config.checkEOS(); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(s.Path, "generation_config.json"), err)
+		}
 	}
 	if s.TokenizerJSON, err = s.file("tokenizer.json", maxTokenizerBytes); err != nil {
 		return err
@@ -191,18 +200,28 @@ func (s *Source) file(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// templateTokenNames are the fields of tokenizer_config.json that a template may
-// name. A field holds the text, or an object with the text in "content".
-var templateTokenNames = []string{"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}
+// templateFields are the fields of tokenizer_config.json that a template may name.
+// A field holds the text, or an object with the text in "content".
+type templateFields struct {
+	BOS      json.RawMessage `json:"bos_token"`
+	EOS      json.RawMessage `json:"eos_token"`
+	Unknown  json.RawMessage `json:"unk_token"`
+	Pad      json.RawMessage `json:"pad_token"`
+	Sep      json.RawMessage `json:"sep_token"`
+	Cls      json.RawMessage `json:"cls_token"`
+	Mask     json.RawMessage `json:"mask_token"`
+	Template json.RawMessage `json:"chat_template"`
+}
 
 // readTokenizerConfig takes what templates need; the rest is the tokenizer's.
 func (s *Source) readTokenizerConfig() error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(s.TokenizerConfigJSON, &fields); err != nil {
+	var f templateFields
+	if err := json.Unmarshal(s.TokenizerConfigJSON, &f); err != nil {
 		return err
 	}
-	for _, name := range templateTokenNames {
-		raw := fields[name]
+	for name, raw := range map[string]json.RawMessage{
+		"bos_token": f.BOS, "eos_token": f.EOS, "unk_token": f.Unknown, "pad_token": f.Pad, "sep_token": f.Sep, "cls_token": f.Cls, "mask_token": f.Mask,
+	} {
 		if len(raw) == 0 || string(raw) == "null" {
 			continue
 		}
@@ -218,7 +237,7 @@ func (s *Source) readTokenizerConfig() error {
 		}
 		s.TemplateTokens[name] = text
 	}
-	return s.readTemplates(fields["chat_template"])
+	return s.readTemplates(f.Template)
 }
 
 // readTemplates accepts one template or a list of named ones.
@@ -234,11 +253,18 @@ func (s *Source) readTemplates(raw json.RawMessage) error {
 		s.ChatTemplates["default"] = text
 		return nil
 	}
-	var list []struct{ Name, Template string }
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return fmt.Errorf("chat_template: %w", err)
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return fmt.Errorf("chat_template is neither a text nor a list")
 	}
-	for _, t := range list {
+	for n := 0; d.More(); n++ {
+		var t struct{ Name, Template string }
+		if n == maxTemplates {
+			return fmt.Errorf("chat_template: more than %d templates", maxTemplates)
+		}
+		if err := d.Decode(&t); err != nil {
+			return fmt.Errorf("chat_template: %w", err)
+		}
 		s.ChatTemplates[t.Name] = t.Template
 	}
 	return nil

@@ -78,8 +78,8 @@ func tinyConfig(t testing.TB, name string) string {
 
 // ggufWriter builds a GGUF file.
 type ggufWriter struct {
-	kv      bytes.Buffer
-	numKV   int
+	keys    []string
+	values  map[string][]byte // type and value as they are written
 	tensors []rawTensor
 }
 
@@ -90,37 +90,53 @@ func leString(b *bytes.Buffer, s string) {
 	b.WriteString(s)
 }
 
-// set adds a key: a uint32, float32, string or list of strings.
+// set adds or replaces a key: a uint32, float32, string, list of strings or of
+// int32, or a type and value that are encoded already.
 func (w *ggufWriter) set(key string, v any) {
-	w.numKV++
-	leString(&w.kv, key)
+	var b bytes.Buffer
 	switch v := v.(type) {
 	case int:
-		le(&w.kv, uint32(4))
-		le(&w.kv, uint32(v))
+		le(&b, uint32(4))
+		le(&b, uint32(v))
 	case float64:
-		le(&w.kv, uint32(6))
-		le(&w.kv, float32(v))
+		le(&b, uint32(6))
+		le(&b, float32(v))
 	case string:
-		le(&w.kv, uint32(8))
-		leString(&w.kv, v)
+		le(&b, uint32(8))
+		leString(&b, v)
 	case []string:
-		le(&w.kv, []uint32{9, 8})
-		le(&w.kv, uint64(len(v)))
+		le(&b, []uint32{9, 8})
+		le(&b, uint64(len(v)))
 		for _, s := range v {
-			leString(&w.kv, s)
+			leString(&b, s)
 		}
+	case []int32:
+		le(&b, []uint32{9, 5})
+		le(&b, uint64(len(v)))
+		le(&b, v)
+	case []byte:
+		b.Write(v)
 	default:
 		panic(fmt.Sprintf("BUG: GGUF value %T", v))
 	}
+	if w.values == nil {
+		w.values = map[string][]byte{}
+	}
+	if w.values[key] == nil {
+		w.keys = append(w.keys, key)
+	}
+	w.values[key] = b.Bytes()
 }
 
 func (w *ggufWriter) bytes() []byte {
 	var b, body bytes.Buffer
 	b.WriteString("GGUF")
 	le(&b, uint32(3))
-	le(&b, []uint64{uint64(len(w.tensors)), uint64(w.numKV)})
-	b.Write(w.kv.Bytes())
+	le(&b, []uint64{uint64(len(w.tensors)), uint64(len(w.keys))})
+	for _, key := range w.keys {
+		leString(&b, key)
+		b.Write(w.values[key])
+	}
 	for _, x := range w.tensors {
 		leString(&b, x.name)
 		le(&b, uint32(len(x.shape)))

@@ -117,9 +117,9 @@ func (s *seq) remaining() int { return len(s.tokens) - s.computed }
 
 // Stats are counters and gauges of the scheduler.
 type Stats struct {
-	// Waiting and Running count sequences; Blocked those that wait because
-	// blocks or slots are short.
-	Waiting, Running int
+	// Waiting and Running count sequences; Deferred those of the waiting ones that
+	// wait for a sibling's prompt and not for room.
+	Waiting, Running, Deferred int
 	// FreeBlocks counts blocks without a holder, CachedBlocks those of them that
 	// hold a prefix, TotalBlocks the pool.
 	FreeBlocks, CachedBlocks, TotalBlocks int
@@ -328,6 +328,13 @@ func (c *Core) Stats() Stats {
 	st.Waiting, st.Running = len(c.waiting), len(c.running)
 	st.FreeBlocks, st.TotalBlocks = c.pool.free, c.cfg.NumBlocks
 	st.CachedBlocks = len(c.pool.index)
+	if len(c.groups) > 0 {
+		for _, s := range c.waiting {
+			if c.siblingWaits(s) {
+				st.Deferred++
+			}
+		}
+	}
 	return st
 }
 

@@ -7,7 +7,13 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"waybill/actors/waybill"
 )
+
+// checkEvery is how many events pass between two looks at the whole pool, which
+// cost more than an event does. Waybills and plans are looked at after each.
+const checkEvery = 64
 
 var (
 	dayHours = flag.Float64("hours", 0.5, "simulated hours of mixed load; make simulate runs 24")
@@ -15,9 +21,17 @@ var (
 )
 
 // day simulates a server's hours in virtual time: clients that come, wait, give up
-// and misbehave, a device whose steps take time, messages that take time, failures of
-// rows and of the whole pipeline. The device has a memory of blocks, so that whoever
-// reads another's block is found out. All is decided by one seed.
+// and misbehave (dayclients_test.go), a device whose steps take time, messages that
+// take time, failures of rows and of the whole pipeline. The device has a memory of
+// blocks, so that whoever reads another's block is found out. All is decided by one
+// seed.
+//
+// After every event are checked: the waybills that it touched (stamps), and each plan
+// that is offered (check: budgets, rows, who writes where, who has left). Every
+// checkEvery events and at rest: blocks against their holders, places against
+// entries, overtaking, waits, siblings (invariants). As they happen: one terminal
+// event for each client, one report and one release of each sequence, parts of times
+// that add up (book).
 type day struct {
 	t    *testing.T
 	cfg  Config
@@ -39,31 +53,26 @@ type day struct {
 	keep    []bool
 	step    StepID
 	results []Result
-	begun   time.Duration
+	begun   time.Duration // launch of the running step
 	lane    time.Duration // when the device's last news arrives
+	text    time.Duration // when the Detokenizer's last batch arrives
 
 	next    SeqID
 	live    map[SeqID]*simulated // those with a place
+	touched []*simulated         // whose waybill this event may have stamped
 	stems   [][]int32
-	counts  struct{ admitted, finished, aborted, failed, rebuilds, steps, preempted, long int }
+	counts  struct {
+		admitted, refused, finished, aborted, failed, stopped int // sequences
+		rebuilds, steps, preempted, long, leaders             int
+		replaced, withdrawn, void, dropped                    int // plans, and rows that Bind left out
+	}
 	longest time.Duration // wait of a short prompt
 }
 
-// simulated is a sequence as its client knows it.
-type simulated struct {
-	id      SeqID
-	group   uint64
-	prompt  []int32
-	hashes  []uint64
-	limits  *Limits
-	logits  bool
-	out     []int32
-	gone    bool // aborted
-	ended   bool // its one terminal event
-	known   bool // its Admit has reached the core
-	checked int  // output tokens up to which its whole context was checked
-	// In the order in which they must come.
-	arrived, queued, scheduled, first, last time.Duration
+// launched says when a plan was bound and what became of it.
+type launched struct {
+	bound, void uint64
+	at          time.Duration
 }
 
 // event is something that happens at a time.
@@ -153,106 +162,6 @@ func (d *day) pipeline() {
 	}
 }
 
-// arrive brings a client and plans the next one: some 60 % of what the device can
-// do, in bursts.
-func (d *day) arrive(end time.Duration) {
-	mean := 250 * time.Millisecond
-	if int(d.now/(5*time.Minute))%4 == 3 {
-		mean = 40 * time.Millisecond // more than the device can do
-	}
-	if d.now < end {
-		d.after(time.Duration(d.rng.ExpFloat64()*float64(mean)), func() { d.arrive(end) })
-	}
-	if len(d.live) > 200 {
-		return // refused: no place
-	}
-	s := &simulated{limits: &Limits{MaxTokens: 1 + d.rng.IntN(60), MinTokens: d.rng.IntN(3), Stop: []int32{7}}}
-	n := 1 + d.rng.IntN(200)
-	k := d.rng.IntN(1000)
-	switch {
-	case k < 2:
-		n = 20_000 + d.rng.IntN(80_000)
-		d.counts.long++
-	case k < 60:
-		n = 1000 + d.rng.IntN(4000)
-	case k < 70:
-		s.limits.MaxTokens, s.logits = 0, true // a text to be scored
-	case k < 75:
-		n = d.cfg.MaxModelLen // no room for output
-		s.limits.MaxTokens = 0
-		if d.rng.IntN(20) > 0 {
-			n = 500
-		}
-	}
-	stem := d.stems[d.rng.IntN(len(d.stems))][:d.rng.IntN(min(n, 4000)+1)]
-	s.prompt = append(s.prompt, stem...)
-	for len(s.prompt) < n {
-		s.prompt = append(s.prompt, int32(d.rng.IntN(50000)))
-	}
-	for i := 0; i+d.cfg.BlockSize <= n; i += d.cfg.BlockSize {
-		s.hashes = append(s.hashes, HashBlock(s.prompt[i:i+d.cfg.BlockSize]))
-	}
-	siblings := 1
-	if k >= 900 && k < 930 {
-		siblings = 2 + d.rng.IntN(6)
-	}
-	leader := uint64(0)
-	for range siblings {
-		d.next++
-		o := *s
-		o.id, o.arrived = d.next, d.now
-		if siblings > 1 {
-			if leader == 0 {
-				leader = uint64(o.id)
-			}
-			o.group = leader
-		}
-		d.live[o.id] = &o
-		d.counts.admitted++
-		q := &o
-		d.after(d.hop()+time.Duration(n)*200, func() { d.admit(q) })
-		// One in eight goes away: at once, in the queue, or in the middle.
-		if d.rng.IntN(8) == 0 {
-			d.after(time.Duration(d.rng.ExpFloat64()*float64([]time.Duration{time.Microsecond, 50 * time.Millisecond, 2 * time.Second}[d.rng.IntN(3)])), func() { d.abort(q) })
-		}
-	}
-}
-
-// admit is the Scheduler's handler.
-func (d *day) admit(s *simulated) {
-	if d.live[s.id] == nil {
-		return
-	}
-	if s.gone {
-		delete(d.live, s.id) // it overtook its Admit: the place goes back here
-		return
-	}
-	d.note("admit %d: %d tokens, at most %d more, group %d", s.id, len(s.prompt), s.limits.MaxTokens, s.group)
-	if s.queued == 0 {
-		s.queued = d.now
-	}
-	s.known = true
-	err := d.core.Admit(Sequence{ID: s.id, Group: s.group, Prompt: s.prompt, Hashes: s.hashes, Limits: s.limits, PromptLogits: s.logits, Params: s})
-	if err != nil {
-		d.fatal("admit: %v", err)
-	}
-	d.drained()
-}
-
-// abort is a client that goes away.
-func (d *day) abort(s *simulated) {
-	if s.ended || s.gone || d.live[s.id] == nil {
-		return
-	}
-	s.gone = true
-	d.counts.aborted++
-	d.after(d.hop(), func() {
-		d.note("abort %d", s.id)
-		d.core.Abort(s.id)
-		d.drained()
-	})
-}
-
 // drained is the Scheduler's decision once no message waits.
 func (d *day) drained() {
 	d.release()
@@ -261,7 +170,11 @@ func (d *day) drained() {
 		old := d.slot
 		if d.core.Offered() != nil && old == nil {
 			d.core.Discard(plan)
+			d.counts.withdrawn++
 			return // taken: the news is on its way
+		}
+		if old != nil {
+			d.counts.replaced++
 		}
 		d.slot = plan
 		d.core.Publish(plan)
@@ -277,9 +190,6 @@ func (d *day) drained() {
 		}
 	}
 	d.release()
-	if d.events++; d.events%64 == 0 {
-		d.invariants()
-	}
 }
 
 // release gives places back.
@@ -290,10 +200,10 @@ func (d *day) release() int {
 		if s == nil {
 			d.fatal("sequence %d was released twice", id)
 		}
-		if !s.ended && !s.gone {
+		if !s.reported && s.bill.Reason() == waybill.Running {
 			d.fatal("sequence %d was released but has not ended", id)
 		}
-		delete(d.live, id)
+		d.released(s)
 	}
 	return len(gone)
 }
@@ -303,25 +213,29 @@ func (d *day) wake() {
 	if d.running != nil || d.slot == nil {
 		return
 	}
-	bound, void := d.bind()
+	l := d.bind()
 	step := d.step
-	d.post(func() { d.news(step, bound, void) })
+	d.post(func() { d.news(step, l) })
 }
 
 // bind takes what is on offer and begins the step.
-func (d *day) bind() (bound, void uint64) {
+func (d *day) bind() launched {
 	p := d.slot
 	if d.slot = nil; p == nil {
-		return 0, 0
+		return launched{}
 	}
 	if p.After != d.step {
-		return 0, p.Version
+		d.counts.void++
+		return launched{void: p.Version}
 	}
 	keep, kept := p.Bind(d.results, nil)
+	d.counts.dropped += len(p.Rows) - kept
 	if kept == 0 {
-		return 0, p.Version
+		d.counts.void++
+		return launched{void: p.Version}
 	}
-	d.running, d.keep, d.begun = p, keep, d.now
+	l := launched{bound: p.Version, at: d.now}
+	d.running, d.keep, d.begun = p, keep, d.now+time.Duration(d.rng.IntN(50_000))
 	d.step++
 	d.counts.steps++
 	// 2 ms a step, 60 µs a token, 8 ns a pair; a decode row reads its context alone.
@@ -332,14 +246,14 @@ func (d *day) bind() (bound, void uint64) {
 		}
 	}
 	took += time.Duration(d.rng.ExpFloat64() * float64(took) / 30)
-	d.after(took, d.ofEpoch(d.finish))
-	return p.Version, 0
+	d.after(d.begun-d.now+took, d.ofEpoch(d.finish))
+	return l
 }
 
 // finish ends the running step: the device's memory is written and read.
 func (d *day) finish() {
 	p := d.running
-	elapsed := d.now - d.begun
+	from, at := d.begun, d.now
 	res := make([]Result, len(p.Rows))
 	fail := d.rng.IntN(20000) == 0
 	// Writes first: no row may read what another writes in the same step.
@@ -347,7 +261,7 @@ func (d *day) finish() {
 		if r := &p.Rows[i]; d.keep[i] {
 			s := r.Params.(*simulated)
 			for pos := r.Start; pos < r.Start+r.Len; pos++ {
-				d.memory[r.Blocks[pos/d.cfg.BlockSize]][pos%d.cfg.BlockSize] = d.tokenOf(s, pos)
+				d.memory[r.Blocks[pos/d.cfg.BlockSize]][pos%d.cfg.BlockSize] = d.tokenAt(s, pos)
 			}
 		}
 	}
@@ -377,12 +291,12 @@ func (d *day) finish() {
 		d.rebuild()
 		return
 	}
-	bound, void := d.bind()
-	d.post(func() { d.done(p, step, res, elapsed, bound, void) })
+	l := d.bind()
+	d.post(func() { d.done(step, res, from, at, l) })
 }
 
-// tokenOf returns the token at a position of a sequence.
-func (d *day) tokenOf(s *simulated, pos int) int32 {
+// tokenAt returns the token at a position of a sequence.
+func (d *day) tokenAt(s *simulated, pos int) int32 {
 	if pos < len(s.prompt) {
 		return s.prompt[pos]
 	}
@@ -397,78 +311,74 @@ func (d *day) readBack(s *simulated, r *Row) {
 		from, s.checked = 0, len(s.out)
 	}
 	for pos := from; pos < r.Start+r.Len; pos++ {
-		if got, want := d.memory[r.Blocks[pos/d.cfg.BlockSize]][pos%d.cfg.BlockSize], d.tokenOf(s, pos); got != want {
+		if got, want := d.memory[r.Blocks[pos/d.cfg.BlockSize]][pos%d.cfg.BlockSize], d.tokenAt(s, pos); got != want {
 			d.fatal("sequence %d reads token %d at position %d of block %d, wrote %d", s.id, got, pos, r.Blocks[pos/d.cfg.BlockSize], want)
 		}
 	}
 }
 
-// done is the Scheduler's StepDone.
-func (d *day) done(p *Plan, step StepID, res []Result, elapsed time.Duration, bound, void uint64) {
-	outs, err := d.core.Done(step, res, elapsed, nil)
+// done is the Scheduler's StepDone of a step that ran from one time to another.
+func (d *day) done(step StepID, res []Result, from, at time.Duration, l launched) {
+	outs, err := d.core.Done(step, res, at-from, nil)
 	if err != nil {
 		d.fatal("done: %v", err)
 	}
+	var batch []tokenOf
 	for _, o := range outs {
 		s := o.Params.(*simulated)
-		if o.HasToken && s.first == 0 {
-			s.first = d.now
-		}
-		s.last = d.now
+		d.stamp(s, waybill.Launched, from)
 		if o.Failed || o.Finish != NotFinished {
-			d.ended(s, o.Failed)
+			d.reported(s, o.Failed)
 		}
-	}
-	d.news(step+1, bound, void)
-}
-
-// ended is a sequence's one terminal event.
-func (d *day) ended(s *simulated, failed bool) {
-	if s.ended {
-		d.fatal("sequence %d ended twice", s.id)
-	}
-	s.ended = true
-	if failed {
-		d.counts.failed++
-		return
-	}
-	if s.gone {
-		return
-	}
-	d.counts.finished++
-	last := time.Duration(0)
-	for i, at := range []time.Duration{s.arrived, s.queued, s.scheduled, s.first, s.last} {
-		if at == 0 && i == 3 && s.limits.MaxTokens == 0 {
+		if o.Failed {
+			d.fails(s)
 			continue
 		}
-		if at < last || at == 0 && i > 0 {
-			d.fatal("sequence %d: stamp %d is %v, after %v", s.id, i, at, last)
+		if s.bill.Reason() == waybill.Running && (o.HasToken || o.Finish != NotFinished) {
+			d.stamp(s, waybill.FirstToken, at)
+			batch = append(batch, tokenOf{s, o.HasToken, o.Finish})
 		}
-		last = at
 	}
-	if n := len(s.out); n != s.limits.MaxTokens && (n == 0 || s.out[n-1] != 7 || n <= s.limits.MinTokens) {
+	if batch != nil {
+		d.text = max(d.text, d.now+d.hop())
+		d.after(d.text-d.now, func() { d.detokenize(batch, at) })
+	}
+	d.news(step+1, l)
+}
+
+// reported is the end of a sequence as the core sees it: once.
+func (d *day) reported(s *simulated, failed bool) {
+	if s.reported {
+		d.fatal("sequence %d ended twice", s.id)
+	}
+	s.reported = true
+	if n := len(s.out); !failed && n != s.limits.MaxTokens && (n == 0 || s.out[n-1] != 7 || n <= s.limits.MinTokens) {
 		d.fatal("sequence %d has %d of %d tokens and no stop", s.id, n, s.limits.MaxTokens)
-	}
-	if len(s.prompt) <= 200 && s.group == 0 {
-		d.longest = max(d.longest, s.scheduled-s.queued)
 	}
 }
 
 // news tells the core what became of the plan that was taken.
-func (d *day) news(step StepID, bound, void uint64) {
-	if bound != 0 {
-		commit, err := d.core.Bound(step, bound)
+func (d *day) news(step StepID, l launched) {
+	if l.bound != 0 {
+		commit, err := d.core.Bound(step, l.bound)
 		if err != nil {
 			d.fatal("bound: %v", err)
 		}
 		for _, id := range commit.First {
-			if s := d.live[id]; s != nil && s.scheduled == 0 {
-				s.scheduled = d.now
+			if s := d.live[id]; s != nil {
+				if s.first {
+					d.fatal("sequence %d was scheduled for the first time twice", id)
+				}
+				s.first = true
+				d.stamp(s, waybill.Scheduled, l.at)
+				if len(s.prompt) <= 200 && s.group == 0 {
+					d.longest = max(d.longest, l.at-s.at(waybill.Queued))
+				}
 			}
 		}
 		d.counts.preempted += len(commit.Preempted)
 	}
-	d.core.Void(void)
+	d.core.Void(l.void)
 	d.drained()
 }
 
@@ -480,19 +390,17 @@ func (d *day) rebuild() {
 	d.pipeline()
 	for id := SeqID(1); id <= d.next; id++ {
 		s := d.live[id]
-		if s == nil || !s.known {
+		if s == nil || !s.inCore {
 			continue
 		}
-		switch {
-		case s.gone || s.ended:
-			delete(d.live, id)
-		case len(s.out) > 0:
-			d.ended(s, true)
-			delete(d.live, id)
-		default:
-			s.scheduled, s.checked = 0, 0
-			d.after(d.hop(), func() { d.admit(s) })
+		s.inCore = false
+		if s.bill.At(waybill.FirstToken) != 0 || s.bill.Reason() != waybill.Running {
+			d.fails(s)
+			d.released(s)
+			continue
 		}
+		s.out, s.checked, s.first = nil, 0, false
+		d.after(d.hop(), func() { d.admit(s) })
 	}
 }
 
@@ -502,6 +410,9 @@ func (d *day) check(p *Plan) {
 	writes := map[int32]SeqID{}
 	for i := range p.Rows {
 		r := &p.Rows[i]
+		if r.Params.(*simulated).left {
+			d.fatal("plan %d holds sequence %d, which has left", p.Version, r.Seq)
+		}
 		tokens += r.Len
 		if r.Start >= r.PromptLen && r.Len == 1 {
 			decodes.decode(r.Start)
@@ -554,13 +465,38 @@ func (d *day) invariants() {
 		d.fatal("%d blocks are free, pool says %d", free, c.pool.free)
 	}
 	for id, s := range d.live {
-		if s.known && c.seqs[id] == nil && d.now-s.queued > time.Hour {
+		if s.inCore && c.seqs[id] == nil {
 			d.fatal("sequence %d has a place but no entry", id)
 		}
-		if !s.ended && !s.gone && s.queued > 0 && s.scheduled == 0 && d.now-s.queued > 20*time.Minute {
-			d.fatal("sequence %d has waited %v for its first step", id, d.now-s.queued)
+		if at := s.bill.At(waybill.Queued); at != 0 && s.bill.At(waybill.Scheduled) == 0 && s.bill.Reason() == waybill.Running &&
+			d.now-s.at(waybill.Queued) > 20*time.Minute {
+			d.fatal("sequence %d has waited %v for its first step", id, d.now-s.at(waybill.Queued))
 		}
 	}
+	for _, s := range c.waiting {
+		if err := c.leaderless(s); err != nil {
+			d.fatal("%v", err)
+		}
+	}
+	if len(c.groups) > len(c.seqs) {
+		d.fatal("%d groups of siblings, %d sequences", len(c.groups), len(c.seqs))
+	}
+}
+
+// leaderless returns an error if a sibling waits for a leader that is gone, or that
+// has its prompt computed.
+func (c *Core) leaderless(s *seq) error {
+	if !c.siblingWaits(s) {
+		return nil
+	}
+	id := c.groups[s.Group].leader
+	switch l := c.seqs[id]; {
+	case l == nil || l.ended:
+		return fmt.Errorf("sequence %d waits for the prompt of %d, which is gone", s.ID, id)
+	case l.generated > 0:
+		return fmt.Errorf("sequence %d waits for the prompt of %d, which generates already", s.ID, id)
+	}
+	return nil
 }
 
 func TestDayOfMixedLoadKeepsEveryInvariant(t *testing.T) {
@@ -574,16 +510,24 @@ func TestDayOfMixedLoadKeepsEveryInvariant(t *testing.T) {
 		e := heap.Pop(&d.queue).(event)
 		d.now = e.at
 		e.do()
+		d.stamps()
+		if d.events++; d.events%checkEvery == 0 {
+			d.invariants()
+		}
 		if d.now > end+2*time.Hour {
 			d.fatal("still busy two hours after the last client: %d live, %d waiting, %d running", len(d.live), len(d.core.waiting), len(d.core.running))
 		}
 	}
 	d.invariants()
-	if len(d.live) > 0 || !d.core.Idle() || d.core.pool.free != cfg.NumBlocks {
-		d.fatal("at rest: %d places in use, core idle: %t, %d of %d blocks free", len(d.live), d.core.Idle(), d.core.pool.free, cfg.NumBlocks)
+	if len(d.live) > 0 || !d.core.Idle() || d.core.pool.free != cfg.NumBlocks || len(d.core.groups) > 0 {
+		d.fatal("at rest: %d places in use, core idle: %t, %d of %d blocks free, %d groups", len(d.live), d.core.Idle(), d.core.pool.free, cfg.NumBlocks, len(d.core.groups))
 	}
 	n := d.counts
-	if n.finished == 0 || n.aborted == 0 || *dayHours >= 24 && (n.failed == 0 || n.rebuilds == 0 || n.long == 0 || n.preempted == 0) {
+	if booked := n.finished + n.stopped + n.aborted + n.failed; booked != n.admitted {
+		d.fatal("%d sequences were admitted, %d booked", n.admitted, booked)
+	}
+	if n.finished == 0 || n.stopped == 0 || n.aborted == 0 || n.leaders == 0 || n.replaced == 0 || n.withdrawn == 0 || n.dropped == 0 ||
+		*dayHours >= 24 && (n.failed == 0 || n.rebuilds == 0 || n.long == 0 || n.preempted == 0 || n.refused == 0 || n.void == 0) {
 		t.Errorf("not all that may happen happened: %+v", n)
 	}
 	t.Logf("%.1f simulated hours in %.1f s: %+v, longest wait of a short prompt %v", d.now.Hours(), time.Since(began).Seconds(), n, d.longest)

@@ -400,11 +400,11 @@ func (p *planner) candidates() []candidate {
 
 // siblingWaits reports whether s waits for its group's first sequence to publish
 // the prompt that they share.
-func (p *planner) siblingWaits(s *seq) bool {
+func (c *Core) siblingWaits(s *seq) bool {
 	if s.Group == 0 {
 		return false
 	}
-	g := p.groups[s.Group]
+	g := c.groups[s.Group]
 	return !g.ready && g.leader != s.ID
 }
 

@@ -29,6 +29,11 @@ var planted = []struct{ name, file, old, new string }{
 	{"the time budget is ignored beside streams", "next.go", "	return decode + max(decode, MinChunk)\n", "	return decode + 20*max(decode, MinChunk)\n"},
 	{"a plan that is void stays on offer", "commit.go", "		c.Discard(c.proposed)\n		c.proposed = nil\n		c.sweep()", "		c.sweep()"},
 	{"one row too many", "next.go", "slots: c.cfg.MaxSeqs - len(c.running),", "slots: c.cfg.MaxSeqs - len(c.running) + 1,"},
+	{"siblings wait for ever for a leader that was aborted", "core.go", "		if g.leader == s.ID {\n			g.ready = true", "		if false {\n			g.ready = true"},
+	{"siblings wait a step more than the leader's prompt takes", "commit.go", "g.leader == s.ID && s.computed >= s.promptLen {", "g.leader == s.ID && s.computed > s.promptLen {"},
+	{"a group of siblings is never forgotten", "core.go", "if g.members--; g.members == 0 {", "if g.members--; g.members < 0 {"},
+	{"a stop string's end is lost", "core.go", "func (c *Core) Stopped(id SeqID) {\n	c.note(Event{Op: \"stopped\", ID: id})\n	c.leave(id)", "func (c *Core) Stopped(id SeqID) {\n	c.note(Event{Op: \"stopped\", ID: id})"},
+	{"a resumed sequence counts as scheduled for the first time", "commit.go", "		s.firstRun = true\n", ""},
 	{"an ended sequence is reported twice", "commit.go", "		if s.ended {\n			continue\n		}\n		outs", "		outs"},
 }
 

@@ -22,12 +22,27 @@ type sim struct {
 	inbox   []func() // news on the way to the core, in order
 	results []Result // of the last step
 	next    SeqID
+	leader  SeqID             // of the last group
 	want    map[SeqID][]int32 // prompts
 	out     map[SeqID][]int32
 	limits  map[SeqID]*Limits
 	ended   map[SeqID]string
 	aborted map[SeqID]bool
 	events  []Event
+	plans   planFates
+}
+
+// planFates counts what became of plans: replaced by a better one, withdrawn because
+// the one on offer had been taken, taken for nothing, bound with all rows, bound
+// without some.
+type planFates struct{ replaced, withdrawn, void, whole, cut int }
+
+func (f *planFates) add(o planFates) {
+	f.replaced += o.replaced
+	f.withdrawn += o.withdrawn
+	f.void += o.void
+	f.whole += o.whole
+	f.cut += o.cut
 }
 
 // tokenAt is the device's arithmetic: a pure function of what precedes.
@@ -91,7 +106,11 @@ func (s *sim) decide() {
 	plan := s.core.Next()
 	old := s.slot
 	if s.core.Offered() != nil && old == nil {
+		s.plans.withdrawn++
 		return // taken: wait for the news
+	}
+	if old != nil {
+		s.plans.replaced++
 	}
 	s.slot = plan
 	s.core.Publish(plan)
@@ -155,11 +174,18 @@ func (s *sim) launch(results []Result) (bound, void uint64) {
 		return 0, 0
 	}
 	if p.After != s.step {
+		s.plans.void++
 		return 0, p.Version
 	}
 	keep, n := p.Bind(results, nil)
-	if n == 0 {
+	switch n {
+	case 0:
+		s.plans.void++
 		return 0, p.Version
+	case len(p.Rows):
+		s.plans.whole++
+	default:
+		s.plans.cut++
 	}
 	s.running, s.keep, s.step = p, keep, s.step+1
 	s.note("step %d runs plan %d: %d rows", s.step, p.Version, n)
@@ -227,7 +253,6 @@ func (s *sim) news(step StepID, bound, void uint64) {
 	}
 	s.core.Void(void)
 	s.collect()
-	s.invariants()
 }
 
 // deliver hands the oldest message to the core.
@@ -263,6 +288,14 @@ func (s *sim) invariants() {
 	if len(c.running) > c.cfg.MaxSeqs {
 		s.fatal("%d sequences run, limit %d", len(c.running), c.cfg.MaxSeqs)
 	}
+	for _, q := range c.waiting {
+		if q.bypassed > MaxBypass {
+			s.fatal("sequence %d was overtaken %d times, limit %d", q.ID, q.bypassed, MaxBypass)
+		}
+		if err := c.leaderless(q); err != nil {
+			s.fatal("%v", err)
+		}
+	}
 }
 
 func (s *sim) run(events, sequences int) {
@@ -273,6 +306,7 @@ func (s *sim) run(events, sequences int) {
 			if s.rng.IntN(6) == 0 {
 				group++
 				s.admit(group, nil)
+				s.leader = s.next
 				p := s.want[s.next]
 				s.admit(group, p)
 				s.admit(group, p)
@@ -281,6 +315,9 @@ func (s *sim) run(events, sequences int) {
 			}
 		case k == 3 && s.next > 0 && s.rng.IntN(4) == 0:
 			id := SeqID(1 + s.rng.IntN(int(s.next)))
+			if s.leader != 0 && s.rng.IntN(3) == 0 {
+				id = s.leader // its siblings may still wait for it
+			}
 			if s.ended[id] == "" {
 				s.note("abort %d", id)
 				s.aborted[id] = true
@@ -296,6 +333,7 @@ func (s *sim) run(events, sequences int) {
 		if s.rng.IntN(3) > 0 {
 			s.decide()
 		}
+		s.invariants()
 		if int(s.next) >= sequences && s.core.Idle() {
 			break
 		}
@@ -312,8 +350,8 @@ func (s *sim) run(events, sequences int) {
 		}
 		s.verify(id)
 	}
-	if s.core.pool.free != s.core.cfg.NumBlocks {
-		s.fatal("%d of %d blocks are free at the end", s.core.pool.free, s.core.cfg.NumBlocks)
+	if s.core.pool.free != s.core.cfg.NumBlocks || len(s.core.groups) > 0 {
+		s.fatal("%d of %d blocks are free at the end, %d groups are left", s.core.pool.free, s.core.cfg.NumBlocks, len(s.core.groups))
 	}
 }
 
@@ -337,6 +375,7 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 	if testing.Short() {
 		seeds = 40
 	}
+	var fates planFates
 	for seed := range seeds {
 		cfg := Config{
 			BlockSize: []int{1, 4, 16}[seed%3], MaxSeqs: 1 + int(seed%7), MaxBatchedTokens: 8 + int(seed%5)*40,
@@ -346,6 +385,7 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := newSim(t, seed, cfg)
 			s.run(20000, 60)
+			fates.add(s.plans)
 			again, err := Replay(cfg, s.events)
 			if err != nil {
 				t.Fatal(err)
@@ -355,6 +395,10 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 			}
 		})
 	}
+	if f := fates; f.replaced == 0 || f.withdrawn == 0 || f.void == 0 || f.whole == 0 || f.cut == 0 {
+		t.Errorf("not all that may become of a plan did: %+v", f)
+	}
+	t.Logf("plans: %+v", fates)
 }
 
 // FuzzOperations runs the simulation under any seed and shape.

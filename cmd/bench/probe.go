@@ -36,6 +36,7 @@ type probeRun struct {
 	idle, probes []*Record            // in the order of sending
 	tag          string               // request ids are tag-0, tag-1, …
 	stamps       []time.Time          // arrivals of the streams' events
+	gaps         []time.Duration      // between events of one stream while probes were sent: its ITL
 	restarts     int                  // of streams that reached their length: newcomers too
 	streamErr    string               // of a stream that failed: then fewer streams decoded
 	before       *exposition.Snapshot // nil: no /metrics
@@ -51,6 +52,9 @@ type streamers struct {
 	restarts int
 	err      string // of the last stream that failed
 	events   []int  // by stream
+
+	last []time.Time // arrival of each stream's last event; zero: a new stream
+	gaps []time.Duration
 }
 
 // probe measures and reports.
@@ -143,6 +147,7 @@ func (o *Options) inject(ctx context.Context, c *client, w *writer) (*probeRun, 
 		return nil, err
 	}
 	r.before = o.scrape(ctx)
+	s.takeGaps() // those before the probes
 	// Far enough apart that one probe is done before the next; the random part is
 	// four steps, so that the phase of the step is uniform.
 	var idle series
@@ -157,6 +162,7 @@ func (o *Options) inject(ctx context.Context, c *client, w *writer) (*probeRun, 
 		at += apart + 4*step
 	}
 	r.probes = o.load(ctx, c, bodies, due, 0, r.tag, tick).records
+	r.gaps = s.takeGaps()
 	const settle = 200 * time.Millisecond // waybills are booked a moment after the last byte
 	time.Sleep(settle)
 	r.after = o.scrape(ctx)
@@ -169,7 +175,7 @@ func (o *Options) inject(ctx context.Context, c *client, w *writer) (*probeRun, 
 // decode starts the streams. They run until the context ends; wait returns then.
 func (o *Options) decode(ctx context.Context, c *client, w *writer, rng *rand.Rand) (s *streamers, wait func(), err error) {
 	p := o.Probe
-	s = &streamers{events: make([]int, p.Streams)}
+	s = &streamers{events: make([]int, p.Streams), last: make([]time.Time, p.Streams)}
 	long := *o // a natural end would leave a gap in the load
 	long.IgnoreEOS = true
 	var wg sync.WaitGroup
@@ -186,6 +192,7 @@ func (o *Options) decode(ctx context.Context, c *client, w *writer, rng *rand.Ra
 			for ctx.Err() == nil {
 				rec := &Record{Due: time.Now(), onEvent: func(at time.Time) { s.saw(i, at) }}
 				c.stream(ctx, o.endpoint(), "", body, rec)
+				s.restarting(i)
 				if ctx.Err() == nil && !s.ended(rec.Err) {
 					return
 				}
@@ -201,6 +208,26 @@ func (s *streamers) saw(i int, at time.Time) {
 	defer s.mu.Unlock()
 	s.stamps = append(s.stamps, at)
 	s.events[i]++
+	if !s.last[i].IsZero() {
+		s.gaps = append(s.gaps, at.Sub(s.last[i]))
+	}
+	s.last[i] = at
+}
+
+// restarting says that stream i's next event follows none.
+func (s *streamers) restarting(i int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last[i] = time.Time{}
+}
+
+// takeGaps returns the gaps since the last call.
+func (s *streamers) takeGaps() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gaps := s.gaps
+	s.gaps = nil
+	return gaps
 }
 
 // ended books the end of a stream and reports whether to start it again.

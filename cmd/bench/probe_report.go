@@ -26,11 +26,13 @@ type probeReport struct {
 	Streams, Probes, Failed, Lost int       // Lost: probes outside the seen steps
 	Reasons                       []*Record // all probes, for the reasons of failures
 	IdleTTFT, Step                series
+	TTFT, ITL                     series // of the probes; of the streams meanwhile
 	Added, AddedSteps, Rest       series // TTFT over the idle median; until the step's end
 	Bins                          [phaseBins]phaseBin
 
 	// Of the server's ledger, if it can be had.
 	Queued, QueuedSteps series // dump lines
+	Beyond              series // queued over the longest step it overlaps
 	DumpMissing         int    // probes without a line, of a dump file
 	HasDump             bool
 	WaitCount, WaitMean float64 // histogram of waits, in steps
@@ -55,6 +57,9 @@ func (o *Options) analyse(r *probeRun) (*probeReport, error) {
 	for _, rec := range r.idle {
 		rep.IdleTTFT = append(rep.IdleTTFT, ms(rec.TTFT()))
 	}
+	for _, d := range r.gaps {
+		rep.ITL = append(rep.ITL, ms(d))
+	}
 	for _, d := range lengths(ends) {
 		rep.Step = append(rep.Step, ms(d))
 	}
@@ -78,6 +83,7 @@ func (o *Options) analyse(r *probeRun) (*probeReport, error) {
 		rep.Probes++
 		added := ms(rec.TTFT()) - idle
 		steps := added / ms(longest(ends, rec.Sent, rec.FirstText))
+		rep.TTFT = append(rep.TTFT, ms(rec.TTFT()))
 		bin := &rep.Bins[min(int(p.phase*phaseBins), phaseBins-1)]
 		rep.Added, bin.Added = append(rep.Added, added), append(bin.Added, added)
 		rep.AddedSteps, bin.AddedSteps = append(rep.AddedSteps, steps), append(bin.AddedSteps, steps)
@@ -90,7 +96,8 @@ func (o *Options) analyse(r *probeRun) (*probeReport, error) {
 			// The ledger's clock is another process's; the request's way to it is well
 			// below a step, so the wait is laid from the moment of sending.
 			until := rec.Sent.Add(time.Duration(q * float64(time.Millisecond)))
-			rep.QueuedSteps = append(rep.QueuedSteps, q/ms(longest(ends, rec.Sent, until)))
+			step := ms(longest(ends, rec.Sent, until))
+			rep.QueuedSteps, rep.Beyond = append(rep.QueuedSteps, q/step), append(rep.Beyond, q-step)
 		} else {
 			rep.DumpMissing++
 		}
@@ -153,11 +160,14 @@ func (rep *probeReport) print(w io.Writer) {
 	}
 	line("TTFT when idle, ms", rep.IdleTTFT)
 	line("step, ms", rep.Step)
+	line("TTFT of the probes, ms", rep.TTFT)
+	line("ITL of the streams meanwhile, ms", rep.ITL)
 	line("added wait, ms", rep.Added)
 	line("added wait, longest steps overlapped", rep.AddedSteps)
 	line("rest of the step on arrival, ms", rep.Rest)
 	line("ledger: queued → scheduled, ms", rep.Queued)
 	line("ledger: queued → scheduled, steps", rep.QueuedSteps)
+	line("ledger: queued over the longest step", rep.Beyond)
 	if rep.HasWait {
 		fmt.Fprintf(w, "  ledger: wait (tokenized → scheduled) over %.0f sequences: mean %.3f steps, largest ≤ %s, %.1f %% within one step\n",
 			rep.WaitCount, rep.WaitMean, bound(rep.WaitMax), 100*rep.WaitWithin)
@@ -217,10 +227,13 @@ func (rep *probeReport) result(o *Options, now time.Time) map[string]any {
 	}
 	figures("idle_ttft_ms", rep.IdleTTFT)
 	figures("step_ms", rep.Step)
+	figures("ttft_ms", rep.TTFT)
+	figures("stream_itl_ms", rep.ITL)
 	figures("added_ms", rep.Added)
 	figures("added_steps", rep.AddedSteps)
 	figures("ledger_queued_ms", rep.Queued)
 	figures("ledger_queued_steps", rep.QueuedSteps)
+	figures("ledger_beyond_step_ms", rep.Beyond)
 	if rep.HasWait {
 		out["ledger_wait_count"], out["mean_ledger_wait_steps"] = rep.WaitCount, rep.WaitMean
 		out["max_ledger_wait_steps_le"], out["ledger_wait_share_within_one_step"] = number(rep.WaitMax), rep.WaitWithin

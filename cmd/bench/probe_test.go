@@ -80,6 +80,7 @@ func TestProbesAreBookedByPhaseFromOutsideAndFromTheLedger(t *testing.T) {
 		ends = append(ends, e)
 	}
 	r.stamps = stepped(2, ends...)
+	r.gaps = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 26 * time.Millisecond}
 	r.idle = []*Record{{Sent: at(0), FirstText: at(5)}}
 	file := filepath.Join(t.TempDir(), "stderr")
 	var log strings.Builder
@@ -119,6 +120,12 @@ func TestProbesAreBookedByPhaseFromOutsideAndFromTheLedger(t *testing.T) {
 		if math.Abs(b.AddedSteps.mean()-b.Added.mean()/20) > 1e-9 {
 			t.Errorf("bin %d: %g steps", i, b.AddedSteps.mean())
 		}
+	}
+	if got := rep.Beyond.percentile(100); math.Abs(got) > 1e-9 {
+		t.Errorf("a wait went %g ms beyond its step, want none", got)
+	}
+	if rep.TTFT.percentile(100) != 40 || rep.ITL.percentile(100) != 26 {
+		t.Errorf("longest TTFT %g, ITL %g; want 40 and 26 ms", rep.TTFT.percentile(100), rep.ITL.percentile(100))
 	}
 	if got := rep.Queued.percentile(100); got != 20 {
 		t.Errorf("longest queued %g ms, want 20: lines of earlier runs do not count", got)
@@ -196,6 +203,13 @@ func TestPhaseProbeOfAServerThatWorksInSteps(t *testing.T) {
 	}
 	if !strings.Contains(out, "phase probe: 15 requests into 2 decoding streams") {
 		t.Errorf("report:\n%s", out)
+	}
+	// The streams get a token at each tick.
+	var itl float64
+	if _, after, ok := strings.Cut(out, "ITL of the streams meanwhile, ms"); !ok {
+		t.Errorf("no ITL:\n%s", out)
+	} else if _, err := fmt.Sscan(after, &itl); err != nil || itl < 15 || itl > 40 {
+		t.Errorf("mean ITL %g ms (%v), want about 20", itl, err)
 	}
 	// Each probe waits for one to two ticks.
 	var added float64

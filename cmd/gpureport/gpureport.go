@@ -17,7 +17,7 @@ import (
 )
 
 // Parts are the pieces of a report, in the order in which they run.
-var Parts = []string{"conformance", "goldens", "parity", "batches", "steps", "serve", "probe"}
+var Parts = []string{"conformance", "goldens", "parity", "batches", "loading", "steps", "serve", "probe", "gaps", "intake"}
 
 // limit bounds a whole report.
 const limit = 8 * time.Minute
@@ -47,6 +47,9 @@ type Report struct {
 	MatrixRate float64           `json:"matrix_tflops,omitempty"`
 	Loads      []Load            `json:"loads,omitempty"`
 	Probes     []Load            `json:"probes,omitempty"`
+	Gaps       []Gap             `json:"device_idle,omitempty"`
+	Intake     []Intake          `json:"intake,omitempty"`
+	Loading    []Loading         `json:"loading,omitempty"`
 	Ready      map[string]int64  `json:"start_to_ready_ms,omitempty"`
 	Failed     map[string]string `json:"failed,omitempty"`
 	Skipped    map[string]string `json:"skipped,omitempty"`
@@ -109,6 +112,7 @@ func Run(ctx context.Context, o Options) error {
 	r := &Report{Date: from.Format(time.RFC3339), GPU: gpuName(ctx), Ready: map[string]int64{}, Failed: map[string]string{}, Skipped: map[string]string{}}
 	run := map[string]func(context.Context, *Options, *Report) error{
 		"conformance": conformance, "goldens": goldens, "parity": parity, "batches": batches, "steps": steps, "serve": serve, "probe": probe,
+		"loading": loading, "gaps": gaps, "intake": intake,
 	}
 	for _, part := range Parts {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, part) {

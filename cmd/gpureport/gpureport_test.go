@@ -42,11 +42,13 @@ func TestMarkdownHasEveryPart(t *testing.T) {
 		Loads:  []Load{{"Qwen3-8B", "64 in", map[string]any{"median_ttft_ms": 6.04, "failed": 0.0}}},
 		Probes: []Load{{"Qwen3-8B", "8 streams", map[string]any{"mean_ledger_wait_steps": 0.5}}},
 		Ready:  map[string]int64{"Qwen3-8B": 1800},
+		Gaps:   []Gap{{Shape: "Qwen3-8B", Streams: 8, Membership: "changed", Steps: 80, P50: 21.25, P99: 30, Mean: 22}},
+		Intake: []Intake{{Shape: "Qwen3-8B", Rate: 12, N: 100, Prompt: 1024, P50: 0.3, P99: 0.7, Max: 0.9}},
 	}
 	text := r.Markdown()
 	for _, want := range []string{
 		"**probe failed**: lost\n", "1 of 4 tests passed", "TestKernels/Rope/128", "| llama | token by token | 2 | 4 | 192 |",
-		"| Qwen3-8B | prefill 64 | 5.35 |", "| Qwen3-8B | 64 in | 6.04 | – |", "| 0 |", "8 streams", "0.500", "in 1800 ms",
+		"| Qwen3-8B | prefill 64 | 5.35 |", "| Qwen3-8B | 64 in | 6.04 | – |", "| 0 |", "8 streams", "0.500", "| Qwen3-8B | 8 | changed | 80 | 21.2 | 30.0 | 22.0 | 0.0 |", "| Qwen3-8B | 12.0 | 100 | 1024 | 0.3 | 0.7 | 0.9 |", "in 1800 ms",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
@@ -98,5 +100,17 @@ func TestPrefillIsHeldAgainstTheMatrixRate(t *testing.T) {
 		if got := ofRate(&s, 790); got != 0 {
 			t.Errorf("%+v: %.1f %%", s, got)
 		}
+	}
+}
+
+func TestIntakeIsReadFromTheDump(t *testing.T) {
+	var in Intake
+	in.fill(`TTFTSPLIT rid=a intake=0.200 queued=1.000 prefill=2.000 decode=3.000 e2e=6.200 egress=0.100 ttft=3.300 tail=0.000 prompt=1024 cached=0 out=128 steps_waited=0 kernel=0.0 reason=length
+TTFTSPLIT rid=b intake=0.900 queued=1.000 prefill=2.000 decode=3.000 e2e=6.900 egress=0.300 ttft=4.200 tail=0.000 prompt=1022 cached=0 out=128 steps_waited=0 kernel=0.0 reason=length
+TTFTSPLIT rid=c intake=9.000 queued=1.000 prefill=2.000 decode=3.000 e2e=6.900 egress=9.000 ttft=4.200 tail=0.000 prompt=8 cached=0 out=1 steps_waited=0 kernel=0.0 reason=length
+`)
+	want := Intake{N: 2, Prompt: 1024, P50: 0.9, P99: 0.9, Max: 0.9, Egress: 0.3, Late: 0.3}
+	if in != want {
+		t.Errorf("got  %+v\nwant %+v", in, want)
 	}
 }

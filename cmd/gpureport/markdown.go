@@ -49,8 +49,18 @@ func (r *Report) Markdown() string {
 	table(&b, "Server", "shape | load | TTFT p50, ms | p99 | TPOT p50, ms | ITL p99, ms | tokens/s | failed", r.Loads, func(l Load) []any {
 		return append([]any{l.Shape, l.What}, l.figures("%.2f", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_itl_ms", "output_throughput", "failed")...)
 	})
-	table(&b, "Newcomers of 64 tokens", "shape | beside | idle TTFT, ms | added, ms | step, ms | wait, steps | largest | n", r.Probes, func(l Load) []any {
-		return append([]any{l.Shape, l.What}, l.figures("%.3f", "mean_idle_ttft_ms", "mean_added_ms", "median_step_ms", "mean_ledger_wait_steps", "max_ledger_wait_steps_le", "ledger_wait_count")...)
+	table(&b, "Newcomers of 64 tokens", "shape | beside | idle TTFT, ms | TTFT mean, ms | p99 | streams' ITL p50, ms | p99 | step, ms | wait, steps | largest | beyond a step, ms | n", r.Probes, func(l Load) []any {
+		return append([]any{l.Shape, l.What}, l.figures("%.3f", "mean_idle_ttft_ms", "mean_ttft_ms", "p99_ttft_ms", "median_stream_itl_ms", "p99_stream_itl_ms",
+			"median_step_ms", "mean_ledger_wait_steps", "max_ledger_wait_steps_le", "max_ledger_beyond_step_ms", "ledger_wait_count")...)
+	})
+	table(&b, "Device idle between two steps of a server", "shape | streams | members | steps | p50, µs | p99, µs | mean, µs | host p50, µs", r.Gaps, func(g Gap) []any {
+		return []any{g.Shape, g.Streams, g.Membership, g.Steps, fmt.Sprintf("%.1f", g.P50), fmt.Sprintf("%.1f", g.P99), fmt.Sprintf("%.1f", g.Mean), fmt.Sprintf("%.1f", g.Host)}
+	})
+	table(&b, "Text prompts in open loop at 60 % of the capacity", "shape | requests/s | n | prompt tokens | intake p50, ms | p99 | largest | egress p50, ms | p99", r.Intake, func(i Intake) []any {
+		return []any{i.Shape, fmt.Sprintf("%.1f", i.Rate), i.N, i.Prompt, i.P50, i.P99, i.Max, i.Egress, i.Late}
+	})
+	table(&b, "Weights in files", "model | MB | start to ready, ms | loaded at GB/s | page cache to memory, GB/s", r.Loading, func(l Loading) []any {
+		return []any{l.Model, l.Bytes / 1e6, l.Ready, l.Load, fmt.Sprintf("%.1f", l.Cache)}
 	})
 	for _, l := range r.Probes {
 		b.WriteString("\nBeside " + l.What + ", by the phase of the step on arrival (n, queued → scheduled in ms):")

@@ -98,7 +98,8 @@ func (m *model) overview(b *strings.Builder, s *actors.Snapshot) {
 	}
 	if s.GPU.Available {
 		for _, d := range s.GPU.Devices {
-			fmt.Fprintf(b, "GPU  %s  %s busy  %d of %d MiB  %.0f W  %.0f °C  %s\n", plain(d.Name), percent(d.Utilisation), d.MemoryUsed>>20, d.MemoryTotal>>20, d.PowerW, d.TempC, plain(d.Throttle))
+			fmt.Fprintf(b, "GPU %d  %s  %s busy  %d of %d MiB  %s  %s  %s\n", d.Index, plain(d.Name), reported(d.Utilisation, percent), d.MemoryUsed>>20, d.MemoryTotal>>20,
+				reported(d.PowerW, whole("W")), reported(d.TempC, whole("°C")), plain(d.Throttle))
 		}
 	} else {
 		fmt.Fprintf(b, "GPU  %s\n", plain(s.GPU.Reason))
@@ -229,4 +230,17 @@ func bar(used, total int64, n int) string {
 		full = max(0, min(n, int((used*int64(n)+total-1)/total)))
 	}
 	return strings.Repeat("█", full) + strings.Repeat("░", n-full)
+}
+
+// reported shows a device's number, which is negative if it does not report it.
+func reported(v float64, show func(float64) string) string {
+	if v < 0 {
+		return "-"
+	}
+	return show(v)
+}
+
+// whole shows a number without decimals and its unit.
+func whole(unit string) func(float64) string {
+	return func(v float64) string { return fmt.Sprintf("%.0f %s", v, unit) }
 }

@@ -10,6 +10,7 @@ import (
 	"waybill/kernels"
 	"waybill/kernels/cpu"
 	"waybill/kernels/cuda"
+	"waybill/kernels/cuda/telemetry"
 	"waybill/model"
 )
 
@@ -69,6 +70,15 @@ func (c *serveCmd) openDevice(math cpu.Math) (device, error) {
 		return device{}, err
 	}
 	return device{backend: b, intakes: max(1, runtime.NumCPU()-threads), note: fmt.Sprintf("%d threads, ", threads)}, nil
+}
+
+// gpuTelemetry opens the driver's management library. A server without it serves; the console says why there is none.
+func gpuTelemetry() func() ([]kernels.GPUInfo, error) {
+	read, err := telemetry.Open()
+	if err != nil {
+		return func() ([]kernels.GPUInfo, error) { return nil, err }
+	}
+	return read
 }
 
 // deviceDefaults fills in what was not asked for.

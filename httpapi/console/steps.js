@@ -24,6 +24,7 @@ export class StepsView {
         { key: "ms", title: "device time", show: (r) => ms(r.ms) }, { key: "predicted_ms", title: "expected", wide: true, show: (r) => ms(r.predicted_ms) },
         { key: "rows", title: "rows" }, { key: "prefill_tokens", title: "prompt tokens", show: (r) => count(r.prefill_tokens) }, { key: "decode_rows", title: "decode rows" },
         { key: "gap_us", title: "gap before", show: (r) => (r.gap_us ? us(r.gap_us) : "–") }, { key: "gap_actor", title: "gap by", text: true },
+        { key: "device_idle_us", title: "by the device's clock", wide: true, show: (r) => (r.device_idle_us < 0 ? "–" : us(r.device_idle_us)) },
         { key: "changed", title: "members", wide: true, show: (r) => (r.changed ? "changed" : "same") },
       ],
     });

@@ -39,6 +39,8 @@ type scratch struct {
 	tile arena
 	// sums is where a panel's sums go when a tile has fewer than 16 rows.
 	sums [maxPanel * tileRows]float32
+	// gate is gates and ups of a few panels on their way to int8.
+	gate arena
 	// call and work serve tile kernels.
 	call tileCall
 	work arena

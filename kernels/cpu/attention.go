@@ -18,21 +18,32 @@ const (
 	// spanLen is the positions whose scores are held at once: 256 values of 64
 	// float16 are two thirds of a first-level cache. It is a multiple of a tile.
 	spanLen = 256
-	// mixRows is the rows of one call of the kernel that adds up values.
+	// mixRows divides the rows that kernels do at once; rows are padded to it.
 	mixRows = 4
+	// tilePair is the positions of two tiles, which a kernel of scores does at once.
+	tilePair = 2 * tileRows
+	// lead is how many tiles ahead kernels ask for memory: a list of tiles has as
+	// many addresses more.
+	lead = 2
 	// itemsPerThread is the number of items that are enough to keep all threads
 	// busy to the end; with fewer, contexts are shared out by spans.
 	itemsPerThread = 16
 )
 
-// attentionKernels is a level's code for one element type of the cache.
+// scoresKernel sets dst[r*spanLen+16*i+lane] = Σ q[r*dim+d]*keys[i][d*16+lane], d in
+// order, for an even number of tiles; keys is their addresses.
+type scoresKernel func(dst, q, keys pointer, tiles, dim int)
+
+// mixKernel adds Σ p[r*spanLen+j]*values[j/16][j%16*dim+d] to o[r*dim+d] for j < n,
+// in order. values is addresses of tiles; that of one row alone takes an address of
+// n values that lie one after another.
+type mixKernel func(o, p, values pointer, n, dim int)
+
+// attentionKernels is a level's code for one element type of the cache, indexed by
+// rows: multiples of mixRows, and for mix 1.
 type attentionKernels struct {
-	// scores sets dst[r*spanLen+lane] = Σ q[d*rows+r]*keys[d*16+lane], d in
-	// order. It is indexed by rows, a multiple of 4.
-	scores [attentionRows + 1]func(dst, q, keys pointer, dim int)
-	// mix adds Σ p[r*spanLen+j]*values[j*dim+d] to o[r*dim+d] for j < n, in
-	// order, for one row or for mixRows.
-	mix1, mix4 func(o, p, values pointer, n, dim int)
+	scores [attentionRows + 1]scoresKernel
+	mix    [attentionRows + 1]mixKernel
 }
 
 // attentionTask is Attention. An item is a group, a kv head, and a pass over it:
@@ -74,15 +85,17 @@ type attentionSums struct {
 type attentionScratch struct {
 	scores      [attentionRows * spanLen]float32
 	part, total attentionSums
-	// keyTiles and valueTiles are where the span's tiles lie.
-	keyTiles, valueTiles [spanLen / tileRows]pointer
-	// q is [dim][rows], keys is [dim][16], o is that of part and total.
+	// keyTiles and valueTiles are where the span's tiles lie; few is a short list.
+	keyTiles, valueTiles [spanLen/tileRows + lead]pointer
+	few                  [tilePair/tileRows + lead]pointer
+	// q is [rows][dim], keys is two of [dim][16], o is that of part and total.
 	q, o, keys arena
 }
 
 // Attention sets dst [N, numHeads*headDim] to causal attention of the q part of
 // qkv over the cache.
 func (b *Backend) Attention(dst, qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
+	b.flush()
 	t := &b.attention
 	n := len(b.step().Tokens)
 	t.layer, t.cache = a, checkedCache(c, a)
@@ -113,7 +126,7 @@ func (b *Backend) Attention(dst, qkv kernels.Buffer, c kernels.Cache, a kernels.
 		s.q.grow(rowBytes)
 		s.o.grow(2 * rowBytes)
 		s.part.o, s.total.o = s.o.at(0), s.o.at(rowBytes)
-		s.keys.grow(4 * a.HeadDim * tileRows)
+		s.keys.grow(4 * a.HeadDim * tilePair)
 	}
 	if threads := b.options.Threads; threads > 1 && items < itemsPerThread*threads {
 		t.share(items, rowBytes)

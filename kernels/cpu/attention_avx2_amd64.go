@@ -1,14 +1,25 @@
 package cpu
 
-import "waybill/kernels"
+import (
+	"unsafe"
+
+	"waybill/kernels"
+)
 
 func init() {
-	set := func(d kernels.DType, scores func(dst, q, keys pointer, dim, rows int), mix1, mix4 func(o, p, values pointer, n, dim int)) {
+	type scores func(dst, q, keys pointer, dim, rows int)
+	type mix func(o, p, values pointer, n, dim int)
+	set := func(d kernels.DType, score scores, mix1, mix4 mix) {
 		a := &avx2.attention[d]
+		a.mix[1] = mixKernel(mix1)
 		for rows := mixRows; rows <= attentionRows; rows += mixRows {
-			a.scores[rows] = func(dst, q, keys pointer, dim int) { scores(dst, q, keys, dim, rows) }
+			a.scores[rows] = scoresByTile(func(dst, q, keys pointer, dim int) { score(dst, q, keys, dim, rows) }, d, prefetchAMD64)
+			a.mix[rows] = mixByTile(func(o, p, values pointer, n, dim int) {
+				for r := 0; r < rows; r += mixRows {
+					mix4(unsafe.Add(o, 4*r*dim), unsafe.Add(p, 4*r*spanLen), values, n, dim)
+				}
+			}, d, prefetchAMD64)
 		}
-		a.mix1, a.mix4 = mix1, mix4
 	}
 	set(kernels.F32, scoresF32AVX2, mixF32x1AVX2, mixF32x4AVX2)
 	set(kernels.F16, scoresF16AVX2, mixF16x1AVX2, mixF16x4AVX2)

@@ -7,21 +7,22 @@
 #define LOADF16(p, Y) VCVTPH2PS p, Y
 #define LOADBF16(p, Y) VPMOVZXWD p, Y; VPSLLD $16, Y, Y
 
-#define MULADD(r, A, B) \
-	VBROADCASTSS (4*r)(R9), Y10 \
+#define MULADD(q, A, B) \
+	VBROADCASTSS q, Y10         \
 	VFMADD231PS Y10, Y8, A      \
 	VFMADD231PS Y10, Y9, B
 
-// SCORES does the rows of a panel four at a time.
+// SCORES does the rows four at a time.
 //
 // DI dst   SI q, at the four rows   R9 q at the element   DX keys   R8 bytes of
-// a row of q   R10 rows left
+// a row of q, R11 of three   R10 rows left
 #define SCORES(LOAD, SIZE) \
 	MOVQ dst+0(FP), DI        \
 	MOVQ q+8(FP), SI          \
 	MOVQ rows+32(FP), R10     \
-	MOVQ R10, R8              \
+	MOVQ dim+24(FP), R8       \
 	SHLQ $2, R8               \
+	LEAQ (R8)(R8*2), R11      \
 quad:                             \
 	MOVQ keys+16(FP), DX      \
 	MOVQ dim+24(FP), CX       \
@@ -37,11 +38,11 @@ quad:                             \
 loop:                             \
 	LOAD((DX), Y8)            \
 	LOAD((8*SIZE)(DX), Y9)    \
-	MULADD(0, Y0, Y1)         \
-	MULADD(1, Y2, Y3)         \
-	MULADD(2, Y4, Y5)         \
-	MULADD(3, Y6, Y7)         \
-	ADDQ R8, R9               \
+	MULADD((R9), Y0, Y1)      \
+	MULADD((R9)(R8*1), Y2, Y3)  \
+	MULADD((R9)(R8*2), Y4, Y5)  \
+	MULADD((R9)(R11*1), Y6, Y7) \
+	ADDQ $4, R9               \
 	ADDQ $(16*SIZE), DX       \
 	DECQ CX                   \
 	JNZ  loop                 \
@@ -54,7 +55,7 @@ loop:                             \
 	VMOVUPS Y6, 3072(DI)      \
 	VMOVUPS Y7, 3104(DI)      \
 	ADDQ $4096, DI            \
-	ADDQ $16, SI              \
+	LEAQ (SI)(R8*4), SI       \
 	SUBQ $4, R10              \
 	JNZ  quad                 \
 	VZEROUPPER                \

@@ -18,11 +18,39 @@ func (k *kernelSet) attentionFor(d kernels.DType, dim int) *attentionKernels {
 func init() {
 	for _, d := range []kernels.DType{kernels.F32, kernels.F16, kernels.BF16} {
 		a := &generic.attention[d]
+		a.mix[1] = func(o, p, values pointer, n, dim int) { mixGeneric(o, p, values, n, dim, 1, d) }
 		for rows := mixRows; rows <= attentionRows; rows += mixRows {
-			a.scores[rows] = func(dst, q, keys pointer, dim int) { scoresGeneric(dst, q, keys, dim, rows, d) }
+			a.scores[rows] = scoresByTile(func(dst, q, keys pointer, dim int) { scoresGeneric(dst, q, keys, dim, rows, d) }, d, nil)
+			a.mix[rows] = mixByTile(func(o, p, values pointer, n, dim int) { mixGeneric(o, p, values, n, dim, rows, d) }, d, nil)
 		}
-		a.mix1 = func(o, p, values pointer, n, dim int) { mixGeneric(o, p, values, n, dim, 1, d) }
-		a.mix4 = func(o, p, values pointer, n, dim int) { mixGeneric(o, p, values, n, dim, mixRows, d) }
+	}
+}
+
+// scoresByTile makes a kernel for lists of one for a tile. prefetch, if there is
+// one, asks for the n bytes at p.
+func scoresByTile(tile func(dst, q, keys pointer, dim int), d kernels.DType, prefetch func(p pointer, n int)) scoresKernel {
+	return func(dst, q, keys pointer, tiles, dim int) {
+		list := unsafe.Slice((*pointer)(keys), tiles+lead)
+		for i := range tiles {
+			if prefetch != nil {
+				prefetch(list[i+lead], tileRows*dim*d.BlockBytes())
+			}
+			tile(unsafe.Add(dst, 4*i*tileRows), q, list[i], dim)
+		}
+	}
+}
+
+// mixByTile is scoresByTile for values.
+func mixByTile(tile func(o, p, values pointer, n, dim int), d kernels.DType, prefetch func(p pointer, n int)) mixKernel {
+	return func(o, p, values pointer, n, dim int) {
+		list := unsafe.Slice((*pointer)(values), tilesOf(n)+lead)
+		for i := 0; n > 0; i++ {
+			if prefetch != nil {
+				prefetch(list[i+lead], tileRows*dim*d.BlockBytes())
+			}
+			tile(o, unsafe.Add(p, 4*i*tileRows), list[i], min(n, tileRows), dim)
+			n -= tileRows
+		}
 	}
 }
 
@@ -34,7 +62,7 @@ func element(p pointer, i int, d kernels.DType) float32 {
 	return widen(*(*uint16)(unsafe.Add(p, 2*i)), d)
 }
 
-// scoresGeneric is attentionKernels.scores in plain Go.
+// scoresGeneric is the scores of one tile in plain Go.
 func scoresGeneric(dst, q, keys pointer, dim, rows int, dt kernels.DType) {
 	var sums [attentionRows]lanes
 	query := unsafe.Slice((*float32)(q), dim*rows)
@@ -43,7 +71,8 @@ func scoresGeneric(dst, q, keys pointer, dim, rows int, dt kernels.DType) {
 		for i := range key {
 			key[i] = element(keys, d*tileRows+i, dt)
 		}
-		for r, v := range query[d*rows : (d+1)*rows] {
+		for r := range rows {
+			v := query[r*dim+d]
 			for i, k := range key {
 				sums[r][i] += float32(v * k)
 			}
@@ -54,7 +83,7 @@ func scoresGeneric(dst, q, keys pointer, dim, rows int, dt kernels.DType) {
 	}
 }
 
-// mixGeneric is attentionKernels.mix1 and mix4 in plain Go.
+// mixGeneric adds up to a tile of values in plain Go.
 func mixGeneric(o, p, values pointer, n, dim, rows int, dt kernels.DType) {
 	sums := unsafe.Slice((*float32)(o), dim*rows)
 	for j := range n {

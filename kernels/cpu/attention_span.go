@@ -18,10 +18,6 @@ type attentionWork struct {
 	rows      int // heads times tokens, rounded up to a multiple of mixRows
 	kernels   *attentionKernels
 	seq       *kernels.BatchSeq
-	// tiles is the end of the span's tiles, of tileBytes; far says that they are
-	// worth asking for ahead of time.
-	tiles, tileBytes int
-	far              bool
 }
 
 // attend computes the group's rows.
@@ -43,15 +39,13 @@ func (w *attentionWork) attend() {
 
 // loadQueries sets q to the scaled queries of all rows.
 func (w *attentionWork) loadQueries() {
-	t, dim := w.task, w.task.layer.HeadDim
+	t, dim, n := w.task, w.task.layer.HeadDim, w.heads*w.group.tokens
 	q := unsafe.Slice((*float32)(w.scratch.q.at(0)), dim*w.rows)
-	clear(q)
-	for r := range w.heads * w.group.tokens {
+	for r := range n {
 		from := t.qkv[w.token(r)*t.layer.Cols()+(w.firstHead+r%w.heads)*dim:][:dim]
-		for i, v := range from {
-			q[i*w.rows+r] = v * t.layer.Scale
-		}
+		t.backend.kernels.scale(q[r*dim:(r+1)*dim], from, nil, t.layer.Scale)
 	}
+	clear(q[n*dim:])
 }
 
 // token returns the batch's index of the token of row r.
@@ -77,26 +71,19 @@ func (w *attentionWork) positions() (first, end int) {
 func (w *attentionWork) span(into *attentionSums, base int) {
 	s, dim := w.scratch, w.task.layer.HeadDim
 	first, end := w.positions()
-	first, end = max(base, first&^(tileRows-1)), min(base+spanLen, end)
+	first, end = max(base, first&^(tilePair-1)), min(base+spanLen, end)
 	clear(unsafe.Slice((*float32)(into.o), dim*w.rows))
-	for r := range into.tops {
+	for r := range w.rows {
 		into.tops[r], into.sums[r] = float32(math.Inf(-1)), lanes{}
 	}
 	if w.task.cache.spec.BlockSize%tileRows == 0 {
-		w.locate(base, first, end)
-		scores := w.kernels.scores[w.rows]
-		w.ahead(&s.keyTiles, (first-base)/tileRows+1)
-		for i := (first - base) / tileRows; i < w.tiles; i++ {
-			w.ahead(&s.keyTiles, i+lead)
-			scores(pointer(&s.scores[i*tileRows]), s.q.at(0), s.keyTiles[i], dim)
-		}
-		for i := range lead {
-			w.ahead(&s.valueTiles, (first-base)/tileRows+i)
-		}
+		i := (first - base) / tileRows
+		tiles := w.locate(base, first, end) - i
+		w.kernels.scores[w.rows](pointer(&s.scores[i*tileRows]), s.q.at(0), pointer(&s.keyTiles[i]), tiles, dim)
 	} else {
 		scores := w.task.backend.kernels.attentionFor(kernels.F32, dim).scores[w.rows]
-		for p := first; p < end; p += tileRows {
-			scores(pointer(&s.scores[p-base]), s.q.at(0), w.gatherKeys(p, min(tileRows, end-p)), dim)
+		for p := first; p < end; p += tilePair {
+			scores(pointer(&s.scores[p-base]), s.q.at(0), w.gatherKeys(p, end), tilePair/tileRows, dim)
 		}
 	}
 	common := [2]int{base, end} // what all tokens see
@@ -126,18 +113,15 @@ func (w *attentionWork) fold(part *attentionSums, base int) {
 			total.tops[r], total.sums[r] = part.tops[r], part.sums[r]
 			continue
 		}
+		keep, take := float32(1), float32(1)
 		if top := part.tops[r]; top > total.tops[r] {
-			factor := exp32(total.tops[r] - top)
-			k.scale(to, to, nil, factor)
-			k.scale(total.sums[r][:], total.sums[r][:], nil, factor)
+			keep = exp32(total.tops[r] - top)
 			total.tops[r] = top
 		} else if top < total.tops[r] {
-			factor := exp32(top - total.tops[r])
-			k.scale(from, from, nil, factor)
-			k.scale(part.sums[r][:], part.sums[r][:], nil, factor)
+			take = exp32(top - total.tops[r])
 		}
-		k.add(to, from)
-		k.add(total.sums[r][:], part.sums[r][:])
+		k.blend(to, from, keep, take)
+		k.blend(total.sums[r][:], part.sums[r][:], keep, take)
 	}
 }
 
@@ -155,40 +139,44 @@ func (w *attentionWork) finish() {
 	}
 }
 
-// lead is how many tiles ahead memory is asked for.
-const lead = 2
-
-// locate looks the tiles of [first, end) up in the block table. It serves block
-// sizes that are a multiple of a tile.
-func (w *attentionWork) locate(base, first, end int) {
+// locate looks the tiles of [first, end) up in the block table and returns the
+// end of those of keys, counted from base. It serves block sizes that are a
+// multiple of a tile.
+func (w *attentionWork) locate(base, first, end int) int {
 	s, c := w.scratch, w.task.cache
 	size, dim := c.spec.BlockSize, c.spec.HeadDim
+	n := (first - base) / tileRows
 	for p := first; p < end; p += tileRows {
 		at := c.keyHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[p/size])) + p%size*dim
-		i := (p - base) / tileRows
-		s.keyTiles[i], s.valueTiles[i] = c.address(at), c.address(at+c.layer)
+		s.keyTiles[n], s.valueTiles[n] = c.address(at), c.address(at+c.layer)
+		n++
 	}
-	w.tiles, w.tileBytes = (end-base+tileRows-1)/tileRows, tileRows*dim*c.size
-	// Keys and values of a step of few tokens come from memory, those of a long
-	// chunk are near.
-	const long = 16
-	w.far = w.seq.Len < long && w.task.backend.kernels.prefetch != nil
+	tiles := n
+	if n%(tilePair/tileRows) != 0 { // the pair's other tile: its scores are not used
+		s.keyTiles[tiles] = s.keyTiles[n-1]
+		tiles++
+	}
+	for i := range lead { // the first values are what comes after the keys
+		s.keyTiles[tiles+i] = s.valueTiles[min((first-base)/tileRows+i, n-1)]
+		s.valueTiles[n+i] = s.valueTiles[n-1]
+	}
+	return tiles
 }
 
-// ahead asks for tile i of the span, if there is one.
-func (w *attentionWork) ahead(tiles *[spanLen / tileRows]pointer, i int) {
-	if w.far && i < w.tiles {
-		w.task.backend.kernels.prefetch(tiles[i], w.tileBytes)
+// gatherKeys returns a list of two float32 tiles of the keys from position p,
+// where a block does not hold whole tiles.
+func (w *attentionWork) gatherKeys(p, end int) pointer {
+	t, s := w.task, w.scratch
+	size := t.layer.HeadDim * tileRows
+	for i := range s.few {
+		s.few[i] = s.keys.at(4 * size * (i % 2))
 	}
-}
-
-// gatherKeys returns a float32 tile of the n keys from position p, where a block
-// does not hold whole tiles.
-func (w *attentionWork) gatherKeys(p, n int) pointer {
-	t, dst := w.task, w.scratch.keys.at(0)
-	tile := unsafe.Slice((*float32)(dst), t.layer.HeadDim*tileRows)
-	t.cache.keyTile(tile, t.layer.Layer, w.kvHead, w.seq.Blocks, p, n)
-	return dst
+	for i := 0; i < tilePair/tileRows && p < end; i++ {
+		tile := unsafe.Slice((*float32)(s.few[i]), size)
+		t.cache.keyTile(tile, t.layer.Layer, w.kvHead, w.seq.Blocks, p, min(tileRows, end-p))
+		p += tileRows
+	}
+	return pointer(&s.few[0])
 }
 
 // softmax turns the scores [lo, hi) of row r into weights, relative to the
@@ -227,9 +215,7 @@ func (w *attentionWork) mix(into *attentionSums, base, end int, common [2]int) {
 		lo, _ := w.sees(t)
 		w.mixToken(into, t, base, max(lo, base), common[0])
 	}
-	for r := 0; r < w.rows; r += mixRows {
-		w.mixRows(into, w.kernels.mix4, r, base, common[0], common[1])
-	}
+	w.mixAll(into, base, common[0], common[1])
 	for t := range w.group.tokens {
 		_, hi := w.sees(t)
 		w.mixToken(into, t, base, common[1], min(hi, end))
@@ -238,32 +224,45 @@ func (w *attentionWork) mix(into *attentionSums, base, end int, common [2]int) {
 
 // mixToken adds positions [lo, hi) to one token's rows.
 func (w *attentionWork) mixToken(into *attentionSums, token, base, lo, hi int) {
-	for r := token * w.heads; r < (token+1)*w.heads; r++ {
-		w.mixRows(into, w.kernels.mix1, r, base, lo, hi)
+	s, dim := w.scratch, w.task.layer.HeadDim
+	for lo < hi {
+		values, n := w.valuesAt(base, lo)
+		n = min(n, hi-lo)
+		for r := token * w.heads; r < (token+1)*w.heads; r++ {
+			w.kernels.mix[1](unsafe.Add(into.o, 4*r*dim), pointer(&s.scores[r*spanLen+lo-base]), values, n, dim)
+		}
+		lo += n
 	}
 }
 
-// mixRows adds positions [lo, hi) to the rows from r, tile by tile, or block by
-// block where a block does not hold whole tiles.
-func (w *attentionWork) mixRows(into *attentionSums, kernel func(o, p, values pointer, n, dim int), r, base, lo, hi int) {
-	s, c, dim := w.scratch, w.task.cache, w.task.layer.HeadDim
-	o, size := unsafe.Add(into.o, 4*r*dim), c.spec.BlockSize
-	if size%tileRows == 0 {
-		for lo < hi {
-			i, at := (lo-base)/tileRows, lo%tileRows
-			if r == 0 {
-				w.ahead(&s.valueTiles, i+lead)
-			}
-			n := min(hi-lo, tileRows-at)
-			kernel(o, pointer(&s.scores[r*spanLen+lo-base]), unsafe.Add(s.valueTiles[i], at*dim*c.size), n, dim)
-			lo += n
-		}
-		return
-	}
+// mixAll adds positions [lo, hi) to all rows.
+func (w *attentionWork) mixAll(into *attentionSums, base, lo, hi int) {
+	s, dim, mix := w.scratch, w.task.layer.HeadDim, w.kernels.mix[w.rows]
+	whole := w.task.cache.spec.BlockSize%tileRows == 0
 	for lo < hi {
-		n := min(hi-lo, size-lo%size)
-		at := c.valueHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[lo/size])) + lo%size*dim
-		kernel(o, pointer(&s.scores[r*spanLen+lo-base]), c.address(at), n, dim)
+		if whole && lo%tileRows == 0 {
+			mix(into.o, pointer(&s.scores[lo-base]), pointer(&s.valueTiles[(lo-base)/tileRows]), hi-lo, dim)
+			return
+		}
+		values, n := w.valuesAt(base, lo)
+		n = min(n, hi-lo, tileRows)
+		for i := range s.few {
+			s.few[i] = values
+		}
+		mix(into.o, pointer(&s.scores[lo-base]), pointer(&s.few[0]), n, dim)
 		lo += n
 	}
+}
+
+// valuesAt returns where the value of position p lies, and how many follow one
+// after another from there.
+func (w *attentionWork) valuesAt(base, p int) (pointer, int) {
+	c, dim := w.task.cache, w.task.layer.HeadDim
+	size := c.spec.BlockSize
+	if size%tileRows == 0 {
+		at := p % tileRows
+		return unsafe.Add(w.scratch.valueTiles[(p-base)/tileRows], at*dim*c.size), tileRows - at
+	}
+	at := c.valueHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[p/size])) + p%size*dim
+	return c.address(at), size - p%size
 }

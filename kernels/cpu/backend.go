@@ -33,8 +33,13 @@ type Backend struct {
 	attention           attentionTask
 	matmul              matmulTask
 	activate            activateTask
+	gate                gateTask
 	int8Acts, floatActs arena
-	scratch             []scratch
+	gateActs            arena
+	// product is what waits, or is done, with what waiting says.
+	product product
+	waiting waits
+	scratch []scratch
 	// tables holds the angles of the step's positions.
 	tables []angleTable
 }
@@ -64,7 +69,7 @@ func New(o Options) (*Backend, error) {
 	}
 	b.attention.backend = b
 	b.matmul.backend = b
-	b.activate.matmulTask = &b.matmul
+	b.activate.matmulTask, b.gate.matmulTask = &b.matmul, &b.matmul
 	return b, nil
 }
 
@@ -117,6 +122,7 @@ func (b *Backend) NewCache(spec kernels.CacheSpec) (kernels.Cache, error) { retu
 
 // Begin starts a step over batch and wakes the workers.
 func (b *Backend) Begin(batch *kernels.Batch) {
+	b.waiting = nothing // left by a step that panicked
 	b.batch = batch
 	b.tables = b.tables[:0]
 	b.pool.begin()
@@ -124,6 +130,7 @@ func (b *Backend) Begin(batch *kernels.Batch) {
 
 // End lets the workers park. Every op is done when it returns.
 func (b *Backend) End() error {
+	b.flush()
 	b.pool.end()
 	b.batch = nil
 	return nil
@@ -138,10 +145,16 @@ func (b *Backend) step() *kernels.Batch {
 }
 
 // Gather sets dst [M, cols] to the rows of x named by Batch.Logits.
-func (b *Backend) Gather(dst, x kernels.Buffer, cols int) { gather(b.step(), dst, x, cols) }
+func (b *Backend) Gather(dst, x kernels.Buffer, cols int) {
+	b.flush()
+	gather(b.step(), dst, x, cols)
+}
 
 // Read copies the first len(dst) elements of src to dst.
-func (b *Backend) Read(dst []float32, src kernels.Buffer) { copy(dst, floats(src, len(dst), "src")) }
+func (b *Backend) Read(dst []float32, src kernels.Buffer) {
+	b.flush()
+	copy(dst, floats(src, len(dst), "src"))
+}
 
 // Close ends the workers and gives memory back: weights and buffers made by b
 // must not be used any more. Caches are closed by their owners.

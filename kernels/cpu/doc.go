@@ -31,7 +31,15 @@
 // Where a weight is quantized, activations are rounded to int8 with one scale for
 // each 32 along K; products are exact integers within a block and are added up in
 // float32 over the blocks. Blocks of small rows keep their precision: scales are
-// per row and block, not per tensor.
+// per row and block, not per tensor. docs/CPU.md derives the bound of the error.
+//
+// # Ops that wait
+//
+// A norm, and a product with gate and up, may wait for the op that follows and be
+// done with it (fusion.go): norm and rounding to int8; gate and up, SiLU·mul and
+// rounding. Gates and ups are then never written, nor what SiLU·mul makes of them,
+// which no decoder notices: the results of MatMul that go into SiLUMul, and of
+// SiLUMul that go into MatMul, are undefined afterwards.
 //
 // # Threads
 //

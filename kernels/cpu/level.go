@@ -47,7 +47,9 @@ type kernelSet struct {
 	add        func(x, y []float32)
 	scale      func(dst, x, w []float32, factor float32)
 	silu       func(dst, gate, up []float32)
+	gate       func(x pointer, rows, n int)
 	rotate     func(x, y, cos, sin []float32)
+	blend      func(x, y []float32, keep, take float32)
 	max        func(x []float32) float32
 	exp        func(x []float32, top float32, l *lanes)
 
@@ -57,8 +59,6 @@ type kernelSet struct {
 	peak func() int
 	read func(b []byte)
 
-	// prefetch asks for n bytes that will be read soon.
-	prefetch func(p pointer, n int)
 	// attention is indexed by the cache's element type.
 	attention [kernels.BF16 + 1]attentionKernels
 }

@@ -17,20 +17,59 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	if !ok {
 		panic(bug("weight is a %T", w))
 	}
-	t := &b.matmul
-	t.weight, t.dst, t.x = m, floats(dst, rows*m.rows, "dst"), floats(x, rows*m.cols, "x")
-	t.bias = nil
+	p := product{weight: m, into: dst, dst: floats(dst, rows*m.rows, "dst"), x: floats(x, rows*m.cols, "x"), rows: rows}
 	if bias != nil {
-		t.bias = floats(bias, m.rows, "bias")
+		p.bias = floats(bias, m.rows, "bias")
 	}
-	if rows == 0 {
+	switch {
+	case rows == 0:
+		b.flush()
+		return
+	case b.normFeeds(x, m, rows):
+		b.waiting, p.normed = nothing, true
+	case b.gateFeeds(x, m, rows):
+		b.runGate()
+		p.ready = true
+	default:
+		b.flush()
+	}
+	if m.gated() && bias == nil && b.batch != nil {
+		b.product, b.waiting = p, aProduct
 		return
 	}
-	k := b.kernels
+	b.multiply(&p)
+}
+
+// multiply does a product.
+func (b *Backend) multiply(p *product) {
+	b.prepare(p)
+	t, m := &b.matmul, p.weight
+	t.tilesPerChunk = chunkSize(m.tiles, t.tileNs())
+	if t.tiled {
+		t.groupTiles = tileGroup
+		for t.groupTiles > 1 && m.tiles/t.groupTiles < chunksPerThread*b.options.Threads {
+			t.groupTiles /= 2
+		}
+		t.tilesPerChunk = (t.tilesPerChunk + t.groupTiles - 1) / t.groupTiles * t.groupTiles
+	}
+	b.pool.run(t, (m.tiles+t.tilesPerChunk-1)/t.tilesPerChunk)
+}
+
+// tileNs returns how long a tile takes with all rows, roughly.
+func (t *matmulTask) tileNs() int {
+	w := t.weight
+	return max(int(w.bytes)/w.tiles/weightBytesPerNs, tileRows*w.cols*t.rows/productsPerNs)
+}
+
+// prepare sets the task to p and lays its activations out in panels.
+func (b *Backend) prepare(p *product) {
+	k, t, m, rows := b.kernels, &b.matmul, p.weight, p.rows
+	t.weight, t.dst, t.x, t.bias, t.rows, t.normed = m, p.dst, p.x, p.bias, rows, p.normed
 	t.panels, t.floatPanels = t.panels[:0], t.floatPanels[:0]
+	t.tiled = b.tiledFor(m, rows)
 	if m.quantized {
 		heights, padded := k.heights, &k.padded
-		if t.tiled = k.tiles != nil && rows >= minTiledRows && !m.halves; !t.tiled {
+		if !t.tiled {
 			heights, padded = k.floatHeights, &noPadding
 		}
 		t.panels = appendPanels(t.panels, rows, heights, padded)
@@ -39,22 +78,18 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 		t.floatPanels = appendPanels(t.floatPanels, rows, k.floatHeights, &noPadding)
 	}
 	b.reserve(m, rows)
+	if p.ready {
+		return
+	}
 
 	// Half a microsecond of work is not worth a hand-over.
 	n := len(t.panels) + len(t.floatPanels)
-	t.panelsPerChunk = chunkSize(n, m.cols*rows/n/activationsPerNs)
-	b.pool.run(&b.activate, (n+t.panelsPerChunk-1)/t.panelsPerChunk)
-
-	perTile := max(int(m.bytes)/m.tiles/weightBytesPerNs, tileRows*m.cols*rows/productsPerNs)
-	t.tilesPerChunk = chunkSize(m.tiles, perTile)
-	if t.tiled = t.tiled && m.quantized; t.tiled {
-		t.groupTiles = tileGroup
-		for t.groupTiles > 1 && m.tiles/t.groupTiles < chunksPerThread*b.options.Threads {
-			t.groupTiles /= 2
-		}
-		t.tilesPerChunk = (t.tilesPerChunk + t.groupTiles - 1) / t.groupTiles * t.groupTiles
+	ns := m.cols * rows / n / activationsPerNs
+	if p.normed {
+		ns *= 2
 	}
-	b.pool.run(t, (m.tiles+t.tilesPerChunk-1)/t.tilesPerChunk)
+	t.panelsPerChunk = chunkSize(n, ns)
+	b.pool.run(&b.activate, (n+t.panelsPerChunk-1)/t.panelsPerChunk)
 }
 
 // noPadding leaves every panel as it is.
@@ -99,6 +134,9 @@ type matmulTask struct {
 	backend      *Backend
 	weight       *weight
 	dst, x, bias []float32
+	rows         int
+	// normed says that x is yet to be made by the norm that waited.
+	normed bool
 	// panels are of quantized, floatPanels of float activations.
 	panels, floatPanels []panel
 	tilesPerChunk       int
@@ -132,11 +170,21 @@ func (t *activateTask) run(_, chunk int) {
 func (t *matmulTask) quantize(p panel) {
 	b, cols := t.backend, t.weight.cols
 	blocks := cols / quantElems
-	to := b.int8Acts.at(p.first * blocks * panelRowBytes)
+	if t.normed {
+		for r := p.first; r < p.first+p.rows; r++ {
+			b.norm.row(r)
+		}
+	}
+	to := t.acts(p)
 	if p.rows < p.height {
 		clear(unsafe.Slice((*byte)(to), p.height*blocks*panelRowBytes))
 	}
 	b.kernels.quantize(to, t.x[p.first*cols:][:p.rows*cols], cols, p.shape, blocks)
+}
+
+// acts returns where the rounded rows of a panel are.
+func (t *matmulTask) acts(p panel) pointer {
+	return t.backend.int8Acts.at(p.first * t.weight.cols / quantElems * panelRowBytes)
 }
 
 // run multiplies the tiles of a chunk.
@@ -185,7 +233,7 @@ func (t *matmulTask) fused(s *segment, first, n int) {
 		out := t.dst[p.first*w.rows+row:]
 		b.kernels.fused[s.format][p.height](pointer(unsafe.SliceData(out)), 4*w.rows,
 			pointer(unsafe.SliceData(s.tile(first))), s.tileBytes, n,
-			b.int8Acts.at(p.first*blocks*panelRowBytes), blocks)
+			t.acts(p), blocks)
 		t.addBias(p, row, n*tileRows)
 	}
 }
@@ -283,5 +331,5 @@ func (m *multiplier) panel(dst pointer, stride int, p panel) {
 	case formats[f].scales == scale6K:
 		kernel = b.kernels.halfBlocks[p.height]
 	}
-	kernel(dst, stride, m.tile, m.scales, m.mins, b.int8Acts.at(p.first*blocks*panelRowBytes), blocks)
+	kernel(dst, stride, m.tile, m.scales, m.mins, m.task.acts(p), blocks)
 }

@@ -54,6 +54,7 @@ func (b *Backend) angles(a kernels.QKV) *angleTable {
 // RopeAndCache normalises (if asked) and rotates q and k of qkv in place and
 // writes k and v to the cache.
 func (b *Backend) RopeAndCache(qkv kernels.Buffer, c kernels.Cache, a kernels.QKV) {
+	b.flush()
 	t := &b.rope
 	t.layer, t.cache = a, checkedCache(c, a)
 	t.qkv = floats(qkv, len(b.step().Tokens)*a.Cols(), "qkv")
@@ -72,7 +73,15 @@ func (b *Backend) RopeAndCache(qkv kernels.Buffer, c kernels.Cache, a kernels.QK
 		}
 	}
 	const costOfStoring = 4 // keys are scattered one element at a time
-	b.pool.run(t, t.cut(len(b.batch.Tokens), costOfStoring*a.Cols()))
+	tokens := len(b.batch.Tokens)
+	chunks := t.cut(tokens, costOfStoring*a.Cols())
+	if tokens >= 2*tileRows*b.options.Threads {
+		// A cache line holds an element of the keys of neighbouring positions: a
+		// strip of them is one thread's.
+		t.each = (t.each + tileRows - 1) &^ (tileRows - 1)
+		chunks = (tokens + t.each - 1) / t.each
+	}
+	b.pool.run(t, chunks)
 }
 
 // run does the tokens of a chunk.

@@ -40,6 +40,7 @@ type embedTask struct {
 
 // Embed sets dst [N, cols] to the rows of w named by Batch.Tokens.
 func (b *Backend) Embed(dst kernels.Buffer, w kernels.Weight) {
+	b.flush()
 	t, m := &b.embed, w.(*weight)
 	for i, id := range b.step().Tokens {
 		if id < 0 || int(id) >= m.rows {
@@ -64,6 +65,7 @@ func (t *embedTask) run(_, chunk int) {
 // normTask is RMSNorm and AddRMSNorm.
 type normTask struct {
 	rowTask
+	into kernels.Buffer // dst is its elements
 	// dst and x are [rows, cols]; added is x's addend or nil.
 	dst, x, added, weight []float32
 	eps                   float32
@@ -71,31 +73,47 @@ type normTask struct {
 
 // RMSNorm sets dst[r] = x[r] / sqrt(mean(x[r]²)+eps) * w.
 func (b *Backend) RMSNorm(dst, x, w kernels.Buffer, rows, cols int, eps float32) {
-	t := &b.norm
-	t.dst, t.x, t.added = floats(dst, rows*cols, "dst"), floats(x, rows*cols, "x"), nil
-	t.weight, t.eps = floats(w, cols, "w"), eps
-	b.pool.run(t, t.cut(rows, cols))
+	b.wait(dst, x, nil, w, rows, cols, eps)
 }
 
 // AddRMSNorm adds x to residual, then sets dst to RMSNorm(residual).
 func (b *Backend) AddRMSNorm(dst, residual, x, w kernels.Buffer, rows, cols int, eps float32) {
+	b.wait(dst, residual, floats(x, rows*cols, "x"), w, rows, cols, eps)
+}
+
+// wait sets the norm up, to be done with the product that follows or by flush.
+func (b *Backend) wait(dst, x kernels.Buffer, added []float32, w kernels.Buffer, rows, cols int, eps float32) {
+	b.flush()
 	t := &b.norm
-	t.dst, t.x, t.added = floats(dst, rows*cols, "dst"), floats(residual, rows*cols, "residual"), floats(x, rows*cols, "x")
-	t.weight, t.eps = floats(w, cols, "w"), eps
-	b.pool.run(t, t.cut(rows, 2*cols))
+	t.into, t.dst, t.x, t.added = dst, floats(dst, rows*cols, "dst"), floats(x, rows*cols, "x"), added
+	t.weight, t.eps, t.rows = floats(w, cols, "w"), eps, rows
+	b.waiting = aNorm
+	if b.batch == nil {
+		b.flush()
+	}
+}
+
+// all does all rows.
+func (t *normTask) all() {
+	t.backend.pool.run(t, t.cut(t.rows, 2*len(t.weight)))
 }
 
 // run does the rows of a chunk.
 func (t *normTask) run(_, chunk int) {
 	first, end := t.span(chunk)
-	k, cols := t.backend.kernels, len(t.weight)
 	for r := first; r < end; r++ {
-		x := t.x[r*cols : (r+1)*cols]
-		if t.added != nil {
-			k.add(x, t.added[r*cols:(r+1)*cols])
-		}
-		normRow(k, t.dst[r*cols:(r+1)*cols], x, t.weight, t.eps)
+		t.row(r)
 	}
+}
+
+// row does one row.
+func (t *normTask) row(r int) {
+	k, cols := t.backend.kernels, len(t.weight)
+	x := t.x[r*cols : (r+1)*cols]
+	if t.added != nil {
+		k.add(x, t.added[r*cols:(r+1)*cols])
+	}
+	normRow(k, t.dst[r*cols:(r+1)*cols], x, t.weight, t.eps)
 }
 
 // normRow normalises one row; dst may be x.
@@ -106,6 +124,7 @@ func normRow(k *kernelSet, dst, x, w []float32, eps float32) {
 // siluTask is SiLUMul.
 type siluTask struct {
 	rowTask
+	into        kernels.Buffer // dst is its elements
 	dst, gateUp []float32
 	inner       int
 }
@@ -113,8 +132,23 @@ type siluTask struct {
 // SiLUMul sets dst [rows, inner] = silu(gateUp[:, :inner]) * gateUp[:, inner:].
 func (b *Backend) SiLUMul(dst, gateUp kernels.Buffer, rows, inner int) {
 	t := &b.silu
-	t.dst, t.gateUp, t.inner = floats(dst, rows*inner, "dst"), floats(gateUp, 2*rows*inner, "gateUp"), inner
-	b.pool.run(t, t.cut(rows, 4*inner))
+	to, from := floats(dst, rows*inner, "dst"), floats(gateUp, 2*rows*inner, "gateUp")
+	p := &b.product
+	follows := b.waiting == aProduct && p.into == gateUp && p.rows == rows && p.weight.rows == 2*inner
+	if !follows {
+		b.flush()
+	}
+	t.into, t.dst, t.gateUp, t.inner, t.rows = dst, to, from, inner, rows
+	if follows {
+		b.waiting = aGate
+		return
+	}
+	t.all()
+}
+
+// all does all rows.
+func (t *siluTask) all() {
+	t.backend.pool.run(t, t.cut(t.rows, 4*t.inner))
 }
 
 // run does the rows of a chunk.

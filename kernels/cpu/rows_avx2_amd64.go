@@ -39,6 +39,14 @@ func scale256(dst, x, w []float32, factor float32) {
 	scaleGeneric(dst[n:], x[n:], w, factor)
 }
 
+func blend256(x, y []float32, keep, take float32) {
+	n := whole(len(y))
+	if n > 0 {
+		blendAVX2(pointer(unsafe.SliceData(x)), pointer(unsafe.SliceData(y)), n, keep, take)
+	}
+	blendGeneric(x[n:], y[n:], keep, take)
+}
+
 func silu256(dst, gate, up []float32) {
 	n := whole(len(gate))
 	if n > 0 {
@@ -74,6 +82,9 @@ func addAVX2(x, y pointer, n int)
 
 //go:noescape
 func scaleAVX2(dst, x, w pointer, n int, factor float32)
+
+//go:noescape
+func blendAVX2(x, y pointer, n int, keep, take float32)
 
 //go:noescape
 func siluAVX2(dst, gate, up pointer, n int)

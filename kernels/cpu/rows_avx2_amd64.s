@@ -79,6 +79,25 @@ plain:
 	VZEROUPPER
 	RET
 
+// func blendAVX2(x, y pointer, n int, keep, take float32)
+TEXT ·blendAVX2(SB), NOSPLIT, $0-32
+	MOVQ x+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ n+16(FP), DX
+	VBROADCASTSS keep+24(FP), Y2
+	VBROADCASTSS take+28(FP), Y3
+loop:
+	VMULPS (DI), Y2, Y0
+	VMULPS (SI), Y3, Y1
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ $32, DI
+	ADDQ $32, SI
+	SUBQ $8, DX
+	JNZ  loop
+	VZEROUPPER
+	RET
+
 // func rotateAVX2(x, y, cos, sin pointer, n int)
 TEXT ·rotateAVX2(SB), NOSPLIT, $0-40
 	MOVQ x+0(FP), DI

@@ -108,6 +108,35 @@ plainTail:
 	VZEROUPPER
 	RET
 
+// func blendAVX512(x, y pointer, n int, keep, take float32)
+TEXT ·blendAVX512(SB), NOSPLIT, $0-32
+	MOVQ x+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ n+16(FP), DX
+	VBROADCASTSS keep+24(FP), Z2
+	VBROADCASTSS take+28(FP), Z3
+	TAIL(DX, AX)
+	SHRQ $4, DX
+	JZ   tail
+loop:
+	VMULPS (DI), Z2, Z0
+	VMULPS (SI), Z3, Z1
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, (DI)
+	ADDQ $64, DI
+	ADDQ $64, SI
+	DECQ DX
+	JNZ  loop
+tail:
+	VMOVUPS.Z (DI), K1, Z0
+	VMOVUPS.Z (SI), K1, Z1
+	VMULPS Z2, Z0, Z0
+	VMULPS Z3, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, K1, (DI)
+	VZEROUPPER
+	RET
+
 // func rotateAVX512(x, y, cos, sin pointer, n int)
 TEXT ·rotateAVX512(SB), NOSPLIT, $0-40
 	MOVQ x+0(FP), DI
@@ -151,13 +180,12 @@ done:
 	VZEROUPPER
 	RET
 
-// func maxAVX512(x pointer, n int, tops *lanes)
+// func maxAVX512(x pointer, n int) float32
 //
 // n is a positive multiple of 16.
-TEXT ·maxAVX512(SB), NOSPLIT, $0-24
+TEXT ·maxAVX512(SB), NOSPLIT, $0-20
 	MOVQ x+0(FP), SI
 	MOVQ n+8(FP), DX
-	MOVQ tops+16(FP), DI
 	VMOVUPS (SI), Z0
 	JMP  next
 loop:
@@ -166,7 +194,15 @@ next:
 	ADDQ $64, SI
 	SUBQ $16, DX
 	JNZ  loop
-	VMOVUPS Z0, (DI)
+	VEXTRACTF64X4 $1, Z0, Y1
+	VMAXPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VMAXPS X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VMAXPS X1, X0, X0
+	VPSHUFD $0xb1, X0, X1
+	VMAXPS X1, X0, X0
+	VMOVSS X0, ret+16(FP)
 	VZEROUPPER
 	RET
 
@@ -280,5 +316,35 @@ loop:
 	TESTL AX, AX
 	JNZ  loop
 done:
+	VZEROUPPER
+	RET
+
+// func gateAVX512(x pointer, rows, n int)
+//
+// The arithmetic is siluAVX512's.
+TEXT ·gateAVX512(SB), NOSPLIT, $0-24
+	MOVQ x+0(FP), DI
+	MOVQ rows+8(FP), CX
+	MOVQ n+16(FP), R8
+	SHLQ $2, R8                // bytes between gate and up
+	EXPCONST
+	VBROADCASTSS expOf<>+40(SB), Z19
+row:
+	MOVQ R8, DX
+loop:
+	VMOVUPS (DI), Z3
+	VPXORQ Z0, Z0, Z0
+	VSUBPS Z3, Z0, Z0
+	EXP(Z0, Z1, Z2)
+	VADDPS Z19, Z2, Z2
+	VDIVPS Z2, Z3, Z3
+	VMULPS (DI)(R8*1), Z3, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, DI
+	SUBQ $64, DX
+	JNZ  loop
+	ADDQ R8, DI
+	DECQ CX
+	JNZ  row
 	VZEROUPPER
 	RET

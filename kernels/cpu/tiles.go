@@ -101,7 +101,7 @@ func (c *tileCall) configure(height int) {
 // is the rows of the weight that they hold.
 func (t *matmulTask) group(thread int, s *segment, first, n, lanes int) {
 	w, scratch := t.weight, &t.backend.scratch[thread]
-	tiles := t.unpackTiles(scratch, s, first, n)
+	tiles := t.unpackTiles(scratch, []tileRange{{s, first, n}})
 	row := s.firstRow + first*tileRows
 	most := max(1, callBlocks/(n*w.cols/quantElems))
 	for i := 0; i < len(t.panels); {
@@ -112,12 +112,12 @@ func (t *matmulTask) group(thread int, s *segment, first, n, lanes int) {
 		whole := lanes / tileRows
 		if whole > 0 {
 			out := t.dst[p.first*w.rows+row:]
-			t.multiply(scratch, s, tiles, whole, p, same, pointer(unsafe.SliceData(out)), 4*w.rows)
+			t.multiply(scratch, s.format, tiles, whole, p, same, pointer(unsafe.SliceData(out)), 4*w.rows)
 		}
 		if rest := lanes % tileRows; rest > 0 {
 			last := tiles.from(whole)
 			for _, p := range t.panels[i : i+same] {
-				t.multiply(scratch, s, last, 1, p, 1, pointer(&scratch.sums), 4*tileRows)
+				t.multiply(scratch, s.format, last, 1, p, 1, pointer(&scratch.sums), 4*tileRows)
 				t.copySums(scratch, row+whole*tileRows, rest, p)
 			}
 		}
@@ -135,49 +135,61 @@ func (u unpackedTiles) from(i int) unpackedTiles {
 	return u
 }
 
-// unpackTiles unpacks n tiles into the thread's scratch memory.
-func (t *matmulTask) unpackTiles(scratch *scratch, s *segment, first, n int) unpackedTiles {
-	k, f, cols := t.backend.kernels, s.format, t.weight.cols
+// unpackTiles unpacks tiles of one format into the thread's scratch memory, one
+// after another.
+func (t *matmulTask) unpackTiles(scratch *scratch, ranges []tileRange) unpackedTiles {
+	k, f, cols := t.backend.kernels, ranges[0].segment.format, t.weight.cols
 	blocks := cols / quantElems
 	section := sectionOf(blocks)
 	u := unpackedTiles{
-		quants: pointer(unsafe.SliceData(s.tile(first))), tileQuants: s.tileBytes,
+		quants: ranges[0].at(0), tileQuants: ranges[0].segment.tileBytes,
 		scales: scratch.tile.at(0), mins: scratch.tile.at(minsOffset), tileScales: tileScaleBytes(blocks),
 	}
 	unpack := k.unpackQuants[f]
-	if unpack != nil {
+	if len(ranges) > 1 || unpack != nil {
+		n := 0
+		for _, r := range ranges {
+			n += r.n
+		}
 		u.quants, u.tileQuants = scratch.tile.at(n*u.tileScales), cols*tileRows
 	}
-	for i := range n {
-		tile := s.tile(first + i)
-		for at := 0; at < blocks; at += section {
-			page := scratch.tile.at(i*u.tileScales + at/section*pageBytes)
-			to := unpacked{
-				scales: unsafe.Slice((*float32)(page), pageBytes/4),
-				mins:   unsafe.Slice((*float32)(unsafe.Add(page, minsOffset)), minsOffset/4),
+	n := 0
+	for _, r := range ranges {
+		for i := range r.n {
+			tile := r.segment.tile(r.first + i)
+			for at := 0; at < blocks; at += section {
+				page := scratch.tile.at(n*u.tileScales + at/section*pageBytes)
+				to := unpacked{
+					scales: unsafe.Slice((*float32)(page), pageBytes/4),
+					mins:   unsafe.Slice((*float32)(unsafe.Add(page, minsOffset)), minsOffset/4),
+				}
+				f.unpackScales(k, &to, tile[blocks*f.quantBytes():], blocks, at, min(section, blocks-at))
 			}
-			f.unpackScales(k, &to, tile[blocks*f.quantBytes():], blocks, at, min(section, blocks-at))
-		}
-		if unpack != nil {
-			unpack(unsafe.Add(u.quants, i*u.tileQuants), pointer(unsafe.SliceData(tile)), blocks)
+			quants := unsafe.Add(u.quants, n*u.tileQuants)
+			if unpack != nil {
+				unpack(quants, pointer(unsafe.SliceData(tile)), blocks)
+			} else if len(ranges) > 1 {
+				copy(unsafe.Slice((*byte)(quants), cols*tileRows), tile)
+			}
+			n++
 		}
 	}
 	return u
 }
 
 // multiply sets the sums of tiles tiles against panels panels from p.
-func (t *matmulTask) multiply(scratch *scratch, s *segment, u unpackedTiles, tiles int, p panel, panels int, dst pointer, stride int) {
+func (t *matmulTask) multiply(scratch *scratch, f format, u unpackedTiles, tiles int, p panel, panels int, dst pointer, stride int) {
 	b, c := t.backend, &scratch.call
 	blocks := t.weight.cols / quantElems
 	kernel := &b.kernels.tiles.symmetric
-	if formats[s.format].affine {
+	if formats[f].affine {
 		kernel = &b.kernels.tiles.affine
 	}
 	scratch.work.grow(workBytes)
 	c.configure(p.height)
 	c.unpackedTiles, c.tiles = u, tiles
 	c.dst, c.stride = dst, stride
-	c.panel = b.int8Acts.at(p.first * blocks * panelRowBytes)
+	c.panel = t.acts(p)
 	c.panelBytes, c.panels, c.valid = p.height*blocks*panelRowBytes, panels, p.rows
 	c.blocks, c.section = blocks, sectionOf(blocks)
 	c.work = scratch.work.at(0)

@@ -22,7 +22,9 @@ FATBINS := $(patsubst $(CUDASRC)/%.cu,$(CUDAOUT)/%.fatbin,$(wildcard $(CUDASRC)/
 ATTNLIB := $(CUDAOUT)/libattn.so
 
 # Setting CGO_CFLAGS drops Go's default of -O2 -g. The first folder shadows cuda.h.
-CUDAENV := CGO_ENABLED=1 CGO_LDFLAGS="-L$(CURDIR)/kernels/cuda/driver/lib" \
+# Lazy binding, where a distribution's linker has another default: the management library's names are resolved when
+# they are called, on machines that have them.
+CUDAENV := CGO_ENABLED=1 CGO_LDFLAGS="-L$(CURDIR)/kernels/cuda/driver/lib -Wl,-z,lazy" \
 	CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$(CURDIR)/kernels/cuda/driver/include -I$(CUDAHOME)/include"
 
 .PHONY: cuda
@@ -75,7 +77,9 @@ cuda-bundle: cuda cuda-tests ## Pack what a GPU machine without Go needs into .a
 	cp bin/waybill-cuda $(GPUDIR)/
 	cp -r model/testdata/tiny $(GPUDIR)/model/testdata/
 	cp -r kernels/cuda/bundle/* $(GPUDIR)/
-	python3 kernels/cuda/bundle/shapes.py model/testdata/tiny/qwen3 $(GPUDIR)/shapes
+	[ -d $(CACHE)/qwen3-vocabulary ] || python3 kernels/cuda/bundle/vocabulary.py model/testdata/tiny/qwen3 \
+		$(addprefix model/tokenizer/testdata/,qwen3-vocabulary.gz qwen3-tokenizer.json) $(CACHE)/qwen3-vocabulary
+	python3 kernels/cuda/bundle/shapes.py $(CACHE)/qwen3-vocabulary $(GPUDIR)/shapes
 	tar czf $(GPUDIR).tgz -C .artifacts gpu
 	@du -m $(GPUDIR).tgz | awk '{print $$1 " MB"; if ($$1 > 40) {print "over 40 MB"; exit 1}}'
 
@@ -86,7 +90,7 @@ gpu-report: cuda-bundle ## Measure this machine's GPU: writes .artifacts/gpu-rep
 .PHONY: cuda-vet
 cuda-vet: cuda ## Vet and test what can be without a GPU.
 	$(CUDAENV) go vet -tags cuda ./...
-	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver
+	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver ./kernels/cuda/telemetry
 	@$(call needs-no-driver,bin/waybill-cuda)
 
 # The dynamic symbols stay in a stripped binary. dlopen must be among those that are
@@ -111,7 +115,7 @@ cuda-check-built: $(CHECKFATBIN)
 		$(CURDIR)/$(CUDAOUT) $(CHECKFATBIN) $(CHECKDIR)/libattn.so >$(CHECKDIR)/overlay.json
 	$(CUDAENV) go vet -tags cuda -overlay $(CHECKDIR)/overlay.json ./kernels/cuda/... ./model ./cmd/waybill
 	$(CUDAENV) go build -tags cuda -overlay $(CHECKDIR)/overlay.json -o $(CHECKDIR)/waybill-cuda ./cmd/waybill
-	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver
+	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver ./kernels/cuda/telemetry
 	@$(call needs-no-driver,$(CHECKDIR)/waybill-cuda)
 
 $(CHECKDIR)/%.fatbin: $(CUDASRC)/%.cu $(wildcard $(CUDASRC)/*.cuh)

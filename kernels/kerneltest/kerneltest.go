@@ -52,6 +52,7 @@ func Run(t *testing.T, c Config) {
 	t.Run("Attention", c.attention)
 	t.Run("Stores", c.stores)
 	if c.Exact {
+		t.Run("Chains", c.chains)
 		t.Run("Chunks", c.chunks)
 	}
 }

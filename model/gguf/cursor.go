@@ -38,14 +38,17 @@ func (c *cursor) uint64() (uint64, error) {
 }
 
 // count reads a 64-bit count of items that take at least minBytes each, and
-// checks that the rest of the file can hold them.
-func (c *cursor) count(what string, minBytes uint64) (int, error) {
+// checks that the rest of the file can hold them and that they are at most limit.
+func (c *cursor) count(what string, minBytes, limit uint64) (int, error) {
 	n, err := c.uint64()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", what, err)
 	}
 	if left := uint64(len(c.data) - c.off); n > left/minBytes {
 		return 0, fmt.Errorf("%s %d is too large: %d bytes are left, each takes at least %d", what, n, left, minBytes)
+	}
+	if n > limit {
+		return 0, fmt.Errorf("%s %d is too large: at most %d", what, n, limit)
 	}
 	return int(n), nil
 }

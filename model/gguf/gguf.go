@@ -27,6 +27,12 @@ const (
 	maxKeyBytes = 1<<16 - 1
 	// maxNesting bounds arrays of arrays. No known key nests at all.
 	maxNesting = 4
+	// maxKeys and maxTensors bound what is kept for each of them, some 150 bytes: a
+	// large file that claims as many as it has room for would take ten times its
+	// size before the first one is read. Files have some 50 keys; the most tensors
+	// are in mixtures of experts that are stored one by one, some 60,000.
+	maxKeys    = 1 << 16
+	maxTensors = 1 << 17
 	// defaultAlignment holds where general.alignment is absent.
 	defaultAlignment = 32
 	// maxAlignment is far above any writer's choice (32 or 64, rarely a page).
@@ -158,10 +164,10 @@ func (f *File) parseHead(c *cursor) (numTensors, numKV int, err error) {
 	default:
 		return 0, 0, fmt.Errorf("version %d, expected 2 or 3", f.Version)
 	}
-	if numTensors, err = c.count("tensor count", minTensorBytes); err != nil {
+	if numTensors, err = c.count("tensor count", minTensorBytes, maxTensors); err != nil {
 		return 0, 0, err
 	}
-	if numKV, err = c.count("metadata count", minKeyValueBytes); err != nil {
+	if numKV, err = c.count("metadata count", minKeyValueBytes, maxKeys); err != nil {
 		return 0, 0, err
 	}
 	return numTensors, numKV, nil

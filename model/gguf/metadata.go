@@ -146,7 +146,7 @@ func parseValue(c *cursor, t Type, depth int) (Value, error) {
 		if depth == maxNesting {
 			return v, fmt.Errorf("arrays nested deeper than %d", maxNesting)
 		}
-		if v.len, err = c.count("array length", v.elem.minBytes()); err != nil {
+		if v.len, err = c.count("array length", v.elem.minBytes(), math.MaxInt64); err != nil {
 			return v, err
 		}
 		v.from = c.off

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -24,6 +25,9 @@ const (
 	// maxDims is above the rank of any tensor in a language model (five, in the
 	// patch embedding of a video tower).
 	maxDims = 8
+	// maxTensors bounds what is kept for each tensor, some 250 bytes, of which the
+	// densest header needs ten. The largest files published have some 3,000.
+	maxTensors = 1 << 17
 )
 
 // elemBytes gives the size of an element for each type the format knows. Only
@@ -97,9 +101,57 @@ func Parse(name string, data []byte) (*File, error) {
 
 // entry is a tensor's description in the header.
 type entry struct {
-	DType   string    `json:"dtype"`
-	Shape   []uint64  `json:"shape"`
-	Offsets []*uint64 `json:"data_offsets"`
+	DType   string  `json:"dtype"`
+	Shape   shape   `json:"shape"`
+	Offsets offsets `json:"data_offsets"`
+}
+
+// shape is a list of dimensions, and offsets a pair of positions. Both are short:
+// a list of any length would take several times the text's bytes.
+type (
+	shape   []uint64
+	offsets []*uint64
+)
+
+// UnmarshalJSON refuses more than maxDims dimensions.
+func (s *shape) UnmarshalJSON(data []byte) error {
+	if n := bytes.Count(data, []byte{','}) + 1; n > maxDims {
+		return fmt.Errorf("%d dimensions, expected at most %d", n, maxDims)
+	}
+	return json.Unmarshal(data, (*[]uint64)(s))
+}
+
+// UnmarshalJSON refuses more than two numbers.
+func (o *offsets) UnmarshalJSON(data []byte) error {
+	if bytes.Count(data, []byte{','}) > 1 {
+		return errNoPair
+	}
+	return json.Unmarshal(data, (*[]*uint64)(o))
+}
+
+var errNoPair = errors.New("data_offsets is no pair of numbers")
+
+// notes are a file's remarks: texts by name, which nobody reads.
+type notes struct{}
+
+// UnmarshalJSON checks the form and keeps nothing.
+func (notes) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.New("expected an object")
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if v, err := d.Token(); err != nil {
+			return err
+		} else if _, ok := v.(string); !ok {
+			return fmt.Errorf("%.50q is no text", name)
+		}
+	}
+	return nil
 }
 
 func parse(name string, data []byte) ([]Tensor, error) {
@@ -144,14 +196,16 @@ func parseHeader(header []byte) (map[string]entry, error) {
 		}
 		name := key.(string) // the decoder yields nothing else for a key
 		if name == "__metadata__" {
-			var m map[string]string
-			if err := d.Decode(&m); err != nil {
+			if err := d.Decode(new(notes)); err != nil {
 				return nil, fmt.Errorf("header: __metadata__: %w", err)
 			}
 			continue
 		}
 		if _, ok := entries[name]; ok {
 			return nil, fmt.Errorf("tensor %q occurs twice", name)
+		}
+		if len(entries) == maxTensors {
+			return nil, fmt.Errorf("header: more than %d tensors", maxTensors)
 		}
 		var e entry
 		if err := d.Decode(&e); err != nil {
@@ -178,7 +232,7 @@ func (t *Tensor) locate(e entry, body []byte) error {
 		return fmt.Errorf("%d dimensions, expected at most %d", len(e.Shape), maxDims)
 	}
 	if len(e.Offsets) != 2 || e.Offsets[0] == nil || e.Offsets[1] == nil {
-		return fmt.Errorf("data_offsets is no pair of numbers")
+		return errNoPair
 	}
 	from, to := *e.Offsets[0], *e.Offsets[1]
 	if from > to || to > uint64(len(body)) {

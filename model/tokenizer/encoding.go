@@ -177,9 +177,13 @@ func (e *Encoding) pieces(ticks *int) {
 		case !ok:
 			return
 		}
-		// Most words of a text in the vocabulary's language end here: one look-up instead of some ten merges.
+		// Most words of a text end here: one look-up instead of some ten merges.
+		if e.ids, ok = e.t.recall(e.ids, piece); ok {
+			continue
+		}
 		if id, ok := e.t.whole(piece); ok {
 			e.ids = append(e.ids, id)
+			e.t.remember(piece, e.ids[len(e.ids)-1:])
 			continue
 		}
 		e.merge.begin(piece, len(e.ids))

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/json/jsontext"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,7 +11,7 @@ import (
 
 // hfFile is tokenizer.json as far as it is read; the components are parsed by kind later.
 type hfFile struct {
-	AddedTokens   []hfAdded       `json:"added_tokens"`
+	AddedTokens   hfAddedList     `json:"added_tokens"`
 	Normalizer    json.RawMessage `json:"normalizer"`
 	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
 	PostProcessor json.RawMessage `json:"post_processor"`
@@ -25,7 +26,7 @@ type hfFile struct {
 		ByteFallback            bool             `json:"byte_fallback"`
 		IgnoreMerges            bool             `json:"ignore_merges"`
 		Vocab                   map[string]int32 `json:"vocab"`
-		Merges                  []hfMerge        `json:"merges"`
+		Merges                  hfMerges         `json:"merges"`
 	} `json:"model"`
 }
 
@@ -38,6 +39,32 @@ type hfAdded struct {
 	Rstrip     bool   `json:"rstrip"`
 	Normalized bool   `json:"normalized"`
 	Special    bool   `json:"special"`
+}
+
+// hfAddedList is a list of added tokens, read one by one: the shortest entry has
+// three bytes, and takes 40 once it is read.
+type hfAddedList []hfAdded
+
+// UnmarshalJSON refuses more than maxAdded tokens.
+func (l *hfAddedList) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return fmt.Errorf("added_tokens is no list")
+	}
+	for d.More() {
+		if len(*l) == maxAdded {
+			return fmt.Errorf("more than %d added tokens", maxAdded)
+		}
+		var a hfAdded
+		if err := d.Decode(&a); err != nil {
+			return err
+		}
+		*l = append(*l, a)
+	}
+	return nil
 }
 
 // hfConfig is tokenizer_config.json as far as it is read.
@@ -65,29 +92,55 @@ func (n *hfTokenName) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(n))
 }
 
-// hfMerge is a merge as "left right" or ["left", "right"].
-type hfMerge mergeRule
+// hfMerges are merges, each as "left right" or ["left", "right"]. They are read one by one: an element of six bytes
+// takes 32 once it is read, and anything that holds it on the way as much again.
+type hfMerges []mergeRule
 
-// UnmarshalJSON reads either form.
-func (m *hfMerge) UnmarshalJSON(data []byte) error {
-	if len(data) > 0 && data[0] == '[' {
-		var sides []string
-		if err := json.Unmarshal(data, &sides); err != nil {
-			return err
-		}
-		if len(sides) != 2 {
-			return fmt.Errorf("a merge has %d sides", len(sides))
-		}
-		*m = hfMerge{sides[0], sides[1]}
+// UnmarshalJSON ends with the first merge that is none.
+func (l *hfMerges) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
 		return nil
 	}
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
-		return err
+	d := jsontext.NewDecoder(bytes.NewBuffer(data))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '[' {
+		return fmt.Errorf("merges is no list")
 	}
-	rule, err := parseMerge(text)
-	*m = hfMerge(rule)
-	return err
+	for d.PeekKind() != ']' {
+		m, err := readMerge(d)
+		if err != nil {
+			return fmt.Errorf("merge %d: %w", len(*l), err)
+		}
+		*l = append(*l, m)
+	}
+	return nil
+}
+
+// readMerge reads a merge in either form.
+func readMerge(d *jsontext.Decoder) (m mergeRule, err error) {
+	t, err := d.ReadToken()
+	if err != nil {
+		return m, err
+	}
+	switch t.Kind() {
+	case '"':
+		return parseMerge(t.String())
+	case '[':
+		sides := [2]*string{&m.left, &m.right}
+		for i := range sides {
+			if t, err = d.ReadToken(); err != nil {
+				return m, err
+			}
+			if t.Kind() != '"' {
+				return m, fmt.Errorf("side %d is no text", i)
+			}
+			*sides[i] = t.String()
+		}
+		if t, err = d.ReadToken(); err == nil && t.Kind() != ']' {
+			err = fmt.Errorf("it has more than two sides")
+		}
+		return m, err
+	}
+	return m, fmt.Errorf("it is neither a text nor a list")
 }
 
 // FromHF makes a tokenizer from the contents of tokenizer.json and tokenizer_config.json; the latter may be
@@ -229,11 +282,7 @@ func (f *hfFile) vocabulary(sentence bool) (*Tokenizer, error) {
 			t.unk, t.fuseUnk = id, f.Model.FuseUnk
 		}
 	}
-	merges := make([]mergeRule, len(f.Model.Merges))
-	for i, m := range f.Model.Merges {
-		merges[i] = mergeRule(m)
-	}
-	return t, t.setMerges(f.Model.Vocab, merges)
+	return t, t.setMerges(f.Model.Vocab, f.Model.Merges)
 }
 
 // pieces decodes the vocabulary into tokens, and returns the ids of the fallback bytes.

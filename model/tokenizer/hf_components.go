@@ -64,6 +64,14 @@ func parseComponent(what string, raw json.RawMessage) ([]hfComponent, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
+	if len(raw) > maxComponentBytes {
+		var t struct {
+			Type string `json:"type"`
+		}
+		// The type only improves the text.
+		_ = json.Unmarshal(raw, &t)
+		return nil, fmt.Errorf("%s %.50q has %d bytes, limit %d", what, t.Type, len(raw), maxComponentBytes)
+	}
 	var c hfComponent
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)

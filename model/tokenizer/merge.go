@@ -1,9 +1,6 @@
 package tokenizer
 
-import (
-	"sync/atomic"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // symbol is one id of a piece that is being merged; symbols form a list in order of position.
 type symbol struct {
@@ -62,7 +59,7 @@ func (m *merger) step(ids []int32, ticks *int) (_ []int32, done bool) {
 	if m.stage == mergeSymbols && m.n <= smallPiece {
 		*ticks -= 8 * m.n
 		ids = m.mergeSmall(ids)
-		m.remember(ids)
+		m.t.remember(m.piece, ids[m.first:])
 		return ids, true
 	}
 	for m.stage == mergeSymbols && *ticks > 0 {
@@ -75,7 +72,7 @@ func (m *merger) step(ids []int32, ticks *int) (_ []int32, done bool) {
 	}
 	for m.stage == handOut && *ticks > 0 {
 		if m.at < 0 {
-			m.remember(ids)
+			m.t.remember(m.piece, ids[m.first:])
 			return ids, true
 		}
 		s := m.syms.at(m.at)
@@ -274,29 +271,11 @@ func (m *merger) popHeap() uint64 {
 	return top
 }
 
-// whole returns the id of a piece that needs no merging: one that is in the vocabulary and is known to be what
-// merging gives (or that ignore_merges takes whole).
+// whole returns the id of a piece that is in the vocabulary and is taken as it is.
 func (t *Tokenizer) whole(piece string) (int32, bool) {
-	if len(piece) > t.maxPieceLen {
+	if !t.ignoreMerges || len(piece) > t.maxPieceLen {
 		return -1, false
 	}
 	id, ok := t.pieces[piece]
-	if !ok {
-		return -1, false
-	}
-	if t.ignoreMerges {
-		return id, true
-	}
-	return id, atomic.LoadUint32(&t.direct[id/32])>>(id%32)&1 != 0
-}
-
-// remember notes that merging the piece gave one id, so that whole finds it next time.
-func (m *merger) remember(ids []int32) {
-	if len(ids) != m.first+1 {
-		return
-	}
-	id := ids[m.first]
-	if m.t.pieces[m.piece] == id && m.t.TokenText(id) == m.piece {
-		atomic.OrUint32(&m.t.direct[id/32], 1<<(id%32))
-	}
+	return id, ok
 }

@@ -24,6 +24,14 @@ const (
 	maxVocab      = 1 << 22 // ids
 	maxIDGap      = 1 << 16 // ids without a token
 	maxAddedBytes = 512     // length of one added token; bounds the walk that the seeker does at one position
+	// maxAdded is the number of added tokens, and maxAddedNodes that of their bytes that do not share a beginning,
+	// each of which takes up to 100 in the tries. Gemma 3 has 6,400 tokens; speech models have 30,000 that are
+	// numbered, and so share nearly all.
+	maxAdded      = 1 << 16
+	maxAddedNodes = 1 << 18
+	// maxComponentBytes is the JSON of a normalizer, pre-tokenizer, post-processor or decoder. A part of three bytes
+	// takes some 500 once it is read; released ones have 2 KB.
+	maxComponentBytes = 64 << 10
 )
 
 // Bits of Tokenizer.flags, one byte for each id.
@@ -49,7 +57,7 @@ type EncodeOptions struct {
 	Plain []Span
 }
 
-// Tokenizer is an immutable tokenizer; all its methods may be called from any goroutine.
+// Tokenizer is an immutable tokenizer, but for its memo; all its methods may be called from any goroutine.
 type Tokenizer struct {
 	text    string   // decoded bytes of all ids, one after the other
 	offsets []uint32 // text of id i: text[offsets[i]:offsets[i+1]]
@@ -59,7 +67,7 @@ type Tokenizer struct {
 	controls    map[string]int32 // control tokens by text
 	maxPieceLen int              // bytes of the longest entry of pieces
 	pairs       pairTable
-	direct      []uint32 // memo, one bit an id: merging the id's own text gives the id itself; set atomically
+	memo        memo // what merging gave, for pieces met before
 
 	ignoreMerges bool       // a piece in the vocabulary is taken whole
 	byteIDs      [256]int32 // byte → id: the alphabet of byte-level BPE, or the fallback of SentencePiece style
@@ -152,7 +160,7 @@ func build(tokens []token) (*Tokenizer, error) {
 		flags:    make([]uint8, len(tokens)),
 		pieces:   make(map[string]int32, len(tokens)),
 		controls: map[string]int32{},
-		direct:   make([]uint32, (len(tokens)+31)/32),
+		memo:     newMemo(),
 		unk:      -1, bos: -1, eos: -1,
 	}
 	for i := range t.byteIDs {
@@ -216,11 +224,17 @@ func (t *Tokenizer) setAdded(added []addedToken) error {
 	slices.SortFunc(added, func(a, b addedToken) int { return int(a.id) - int(b.id) })
 	t.added = added
 	t.allAdded, t.textAdded = newTrie(), newTrie()
+	if len(added) > maxAdded {
+		return fmt.Errorf("tokenizer: %d added tokens, limit %d", len(added), maxAdded)
+	}
 	for i, a := range added {
 		if len(a.text) > maxAddedBytes {
 			return fmt.Errorf("tokenizer: added token %d has %d bytes, limit %d", a.id, len(a.text), maxAddedBytes)
 		}
 		t.allAdded.insert(a.text, int32(i))
+		if len(t.allAdded.end) > maxAddedNodes {
+			return fmt.Errorf("tokenizer: the texts of %d added tokens have more than %d bytes that they do not share", len(added), maxAddedNodes)
+		}
 		if !t.IsControl(a.id) {
 			t.textAdded.insert(a.text, int32(i))
 		}

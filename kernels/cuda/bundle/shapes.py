@@ -1,5 +1,5 @@
 """Writes model folders of the shapes whose speed counts: config.json, and a tokenizer
-in which every id of the vocabulary has a text (made-up weights choose any of them).
+in which ids beyond the vocabulary have texts too (made-up weights choose any of them).
 
 shapes.py TOKENIZER_FOLDER OUT
 """
@@ -41,4 +41,4 @@ if __name__ == "__main__":
         with open(os.path.join(folder, "config.json"), "w") as f:
             json.dump(dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3", vocab_size=VOCABULARY, rms_norm_eps=1e-6,
                            rope_theta=1e6, max_position_embeddings=40960, hidden_act="silu", attention_bias=False,
-                           torch_dtype="bfloat16", eos_token_id=995, **shape), f)
+                           torch_dtype="bfloat16", eos_token_id=151645, **shape), f)
