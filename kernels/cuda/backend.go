@@ -63,6 +63,7 @@ type Backend struct {
 	tables    tables
 	steps     steps
 	draws     draws
+	onPoll    func() // called by Finish; nil: nothing
 
 	batch *kernels.Batch
 	args  driver.Args
