@@ -21,7 +21,6 @@ type deviceExecutor struct {
 	started error
 	ended   time.Duration // of the last step, by the device's clock; 0: none
 	idle    time.Duration // between the last two
-	touched int64         // a sum that keeps touch from being left out
 }
 
 // newDeviceExecutor makes the KV memory and, if scratch is nil, the activations on the
@@ -33,7 +32,6 @@ func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheS
 	}
 	x := &deviceExecutor{hostExecutor: host, step: step}
 	x.logits = make([]float32, host.vocab) // one row at a time
-	step.OnPoll(x.touch)
 	x.forward = func(b *kernels.Batch) kernels.Buffer { return m.Forward(b, x.cache, x.scratch) }
 	return x, nil
 }
@@ -73,25 +71,6 @@ func (x *deviceExecutor) draw() {
 		}
 		b.Draws[h.sampleAt] = d
 	}
-}
-
-// touch reads what the end of this step and the launch of the next will read of its
-// sequences. Other actors write beside it on other cores, so that otherwise each line
-// would be fetched while the device rests.
-func (x *deviceExecutor) touch() {
-	const line = 16 // words of a block table in a cache line
-	sum := int64(0)
-	for _, h := range x.rows {
-		r := &x.plan.Rows[h.row]
-		s := r.Params.(*Sequence)
-		if s.params.TakesLargest(r.Generated) {
-			sum += int64(s.sampler.NumOutput())
-		}
-		for i := 0; i < len(r.Blocks); i += line {
-			sum += int64(r.Blocks[i])
-		}
-	}
-	x.touched += sum
 }
 
 // Wait polls until the step's tokens are on the host.

@@ -37,9 +37,6 @@ type Stepper interface {
 	// Finish polls until the step is done and fills in one entry for each of its
 	// logits; Top is valid until the next Start. It does not yield the processor.
 	Finish(out []Picked) (StepTime, error)
-	// OnPoll sets what Finish calls now and then while the step runs: work of some
-	// microseconds, on Finish's goroutine.
-	OnPoll(f func())
 	// ReadLogits copies a row of the step's logits to the host, after Finish.
 	ReadLogits(dst []float32, row int) error
 	// Sizes returns the row counts that Start records steps for, for a warm-up.

@@ -63,7 +63,6 @@ type Backend struct {
 	tables    tables
 	steps     steps
 	draws     draws
-	onPoll    func() // called by Finish; nil: nothing
 
 	batch *kernels.Batch
 	args  driver.Args

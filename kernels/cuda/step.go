@@ -38,11 +38,7 @@ const (
 const sumSlots = 3
 
 // queryAfter is the interval at which Finish asks the driver whether the step died.
-// It takes some microseconds, so decode steps should be over before.
-const queryAfter = 50 * time.Millisecond
-
-// pollEvery is the interval at which Finish calls what OnPoll has set.
-const pollEvery = 200 * time.Microsecond
+const queryAfter = 5 * time.Millisecond
 
 // steps is the state of Start and Finish.
 type steps struct {
@@ -259,20 +255,11 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 	s := &b.steps
 	flag := (*int32)(unsafe.Add(s.report, reportFlag))
 	asked := time.Now()
-	polled := asked
 	for i := 1; atomic.LoadInt32(flag) != s.number; i++ {
-		if i%4096 != 0 {
+		if i%4096 != 0 || time.Since(asked) < queryAfter {
 			continue
 		}
-		now := time.Now()
-		if now.Sub(polled) >= pollEvery && b.onPoll != nil {
-			b.onPoll()
-			polled = now
-		}
-		if now.Sub(asked) < queryAfter {
-			continue
-		}
-		asked = now
+		asked = time.Now()
 		if err := b.stream.Query(); err != nil && err != cu.NotReady {
 			return kernels.StepTime{}, fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w: set WAYBILL_CUDA_SYNC=1 to see in which kernel",
 				s.number, s.rows, s.replayed, err)
@@ -289,9 +276,6 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 	b.batch, b.err = nil, nil
 	return kernels.StepTime{Started: time.Duration(times[0]), Ended: time.Duration(times[1])}, nil
 }
-
-// OnPoll sets what Finish calls while a step runs.
-func (b *Backend) OnPoll(f func()) { b.onPoll = f }
 
 // ReadLogits copies a row of the last step's logits to the host.
 func (b *Backend) ReadLogits(dst []float32, row int) error {
