@@ -23,11 +23,10 @@ const (
 	// 10 MB/s, and the step's own threads need cores.
 	maxIntakes = 8
 	// gpuChunkMs is the longest prefill chunk on a GPU while others stream: some
-	// 6000 tokens of an 8B model. 32 clients that come together with 1024 tokens each
-	// had their last first token after 772 and 798 ms with 50 ms, 768 and 769 with 100, 735
-	// and 748 with 200; the streams' longest gaps (p99) were 55, 98 and 169 ms (H200,
-	// Qwen3-8B's shape, 1 Dec 2026).
-	gpuChunkMs = 150
+	// 2000 tokens of an 8B model, where matrix products reach their full rate. Three
+	// times as much made the last of 32 clients' first token 2 % earlier, the median
+	// one twice as late, and the streams' gaps twice as long (docs/adr/0004).
+	gpuChunkMs = 50
 	// cpuChunkMs is the longest prefill chunk on a CPU while others stream, where a decode
 	// step is 5 to 10 ms: chunks as short as that spend half of the time on decode
 	// rows. 8 clients that came together had their first token after 2.4 s with chunks

@@ -31,7 +31,7 @@ type serveCmd struct {
 	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" default:"0.9" help:"Share of the GPU's memory to use."`
 	KVCacheDtype         string  `name:"kv-cache-dtype" default:"auto" enum:"auto,f32,f16,bf16" help:"Type of cached keys and values."`
 	EnablePrefixCaching  bool    `default:"true" negatable:"" help:"Reuse KV blocks of equal prompt beginnings."`
-	PrefillChunkMs       int     `default:"0" help:"Longest prefill chunk while others stream, in ms. 0: 40 on a CPU, 150 on a GPU."`
+	PrefillChunkMs       int     `default:"0" help:"Longest prefill chunk while others stream, in ms. 0: 40 on a CPU, 50 on a GPU."`
 
 	MaxNumQueuedReqs   int           `default:"256" help:"Sequences waiting and running, in all."`
 	MaxNumQueuedTokens int           `default:"0" help:"Prompt tokens of sequences without a first token. 0: no bound."`
