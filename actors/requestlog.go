@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"waybill/actors/waybill"
@@ -24,7 +25,7 @@ func logSequence(log *slog.Logger, s *Sequence, split *waybill.Split) {
 		}
 	}
 	if steps, ok := b.WaitSteps(); ok && split.Has(waybill.Wait) {
-		attrs = append(attrs, slog.Float64("wait_ms", float64(split.Micros(waybill.Wait))/1e3), slog.Float64("wait_steps", steps))
+		attrs = append(attrs, slog.Float64("wait_ms", float64(split.Micros(waybill.Wait))/1e3), slog.Float64("wait_steps", math.Round(steps*1e3)/1e3))
 	}
 	if n := b.Preemptions.Load(); n > 0 {
 		attrs = append(attrs, slog.Int64("preemptions", n), slog.Duration("preempted", time.Duration(b.PreemptedNs.Load())))
