@@ -25,7 +25,7 @@ help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 .PHONY: run
-run: model build ## Fetch the default model if it is missing, build, serve on $(PORT).
+run: model build ## Fetch the default model if it is missing, build, serve on PORT (8000).
 	@echo 'Ask it something from another terminal:'
 	@echo '  curl -s http://127.0.0.1:$(PORT)/v1/chat/completions -d '"'"'{"messages":[{"role":"user","content":"What is the sun?"}],"temperature":0,"max_tokens":60}'"'"
 	@echo 'Watch it: http://127.0.0.1:$(PORT)/console, or: bin/waybill top http://127.0.0.1:$(PORT)'

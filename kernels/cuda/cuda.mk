@@ -40,7 +40,7 @@ cuda-toolkit:
 	@kernels/cuda/get-toolkit.sh $(TOOLKIT)
 
 .PHONY: cuda-env
-cuda-env: ## Print what plain go commands with -tags cuda need: eval "$$(make -s cuda-env)".
+cuda-env: ## Print what plain go commands with -tags cuda need: eval "$(make -s cuda-env)".
 	@echo 'export $(CUDAENV)'
 
 $(CUDAOUT)/%.fatbin: $(CUDASRC)/%.cu $(wildcard $(CUDASRC)/*.cuh) kernels/cuda/cuda.mk kernels/cuda/toolkit.txt | cuda-toolkit
