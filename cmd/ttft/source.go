@@ -1,9 +1,8 @@
 package ttft
 
 import (
-	"bytes"
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -41,13 +40,13 @@ func levelName(label, file string) (string, int) {
 
 // Options says how sources are read.
 type Options struct {
-	Labels   []string          // of the files in order; the last one goes on
+	Labels   []string          // of the arguments in order; the last one goes on
 	Interval time.Duration     // between two scrapes
 	Header   map[string]string // of scrapes
 	Stdin    io.Reader         // what "-" reads
 }
 
-// label returns the i-th file's label.
+// label returns the i-th argument's label.
 func (o *Options) label(i int) string {
 	if len(o.Labels) == 0 {
 		return ""
@@ -55,63 +54,147 @@ func (o *Options) label(i int) string {
 	return o.Labels[min(i, len(o.Labels)-1)]
 }
 
-// Files reads dump lines from files, folders and "-" (stdin), which is also what
-// no file at all means. Files of one level are put together. Levels are ordered
-// by concurrency.
-func Files(files []string, o Options) ([]*Level, error) {
-	if len(files) == 0 {
-		files = []string{"-"}
+// Sources reads levels. Each argument is one of: a file, a folder or "-" (stdin)
+// with dump lines, which is also what no argument means; a saved scrape, which
+// counts from the server's start; two of them as "before,after"; a URL, which is
+// scraped twice. Dump lines of one level are put together, whatever arguments they
+// come from. Levels are ordered by concurrency.
+func Sources(ctx context.Context, args []string, o Options) ([]*Level, error) {
+	if len(args) == 0 {
+		args = []string{"-"}
 	}
-	// Lines of one level may lie in several files: of replicas, or rotated.
-	levels := map[string]*collector{}
-	var order []*collector
-	take := func(name string, n int, r io.Reader) error {
-		c := levels[name]
-		if c == nil {
-			c = &collector{level: &Level{Name: name, Concurrency: n}}
-			levels[name] = c
-			order = append(order, c)
+	g := group{levels: map[string]*collector{}}
+	for i, arg := range args {
+		l, err := g.read(ctx, arg, o.label(i), o)
+		if err != nil {
+			return nil, err
 		}
-		damaged, err := dump.Read(r, c.add)
-		c.damaged += damaged
-		return err
+		if l == nil {
+			continue
+		}
+		if o.label(i) != "" {
+			l.Name, l.Concurrency = levelName(o.label(i), "")
+		}
+		g.scrapes = append(g.scrapes, l)
 	}
-	for i, file := range files {
+	out, err := g.done()
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, g.scrapes...)
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Concurrency < out[j].Concurrency })
+	return out, nil
+}
+
+// Source reads one side of a comparison: an argument of Sources.
+func Source(ctx context.Context, arg string, o Options) ([]*Level, error) {
+	return Sources(ctx, []string{arg}, o)
+}
+
+// group gathers levels from several arguments.
+type group struct {
+	// Lines of one level may lie in several files: of replicas, or rotated.
+	levels  map[string]*collector
+	order   []*collector
+	scrapes []*Level
+}
+
+// read reads one argument. Dump lines are kept; what scrapes tell is returned.
+func (g *group) read(ctx context.Context, arg, label string, o Options) (*Level, error) {
+	if strings.HasPrefix(arg, "http://") || strings.HasPrefix(arg, "https://") {
+		return Scrape(ctx, arg, o)
+	}
+	var snapshots []*exposition.Snapshot
+	lines := false
+	for _, file := range parts(arg) {
 		expanded, err := expand(file)
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range expanded {
-			name, n := levelName(o.label(i), f)
-			if f == "-" {
-				if name == "-" {
-					name = "stdin"
-				}
-				if err := take(name, n, o.Stdin); err != nil {
-					return nil, err
-				}
-				continue
-			}
-			in, err := os.Open(f)
-			if err != nil {
-				return nil, fmt.Errorf("ttft: %w", err)
-			}
-			err = take(name, n, in)
-			in.Close()
+			s, err := g.file(f, label, o)
 			if err != nil {
 				return nil, err
 			}
+			if s == nil {
+				lines = true
+			} else {
+				snapshots = append(snapshots, s)
+			}
 		}
 	}
+	switch {
+	case len(snapshots) == 0:
+		return nil, nil
+	case lines:
+		return nil, fmt.Errorf("ttft: %s: a scrape and dump lines can't be put together", arg)
+	case len(snapshots) > 2:
+		return nil, fmt.Errorf("ttft: %s: %d scrapes, must be one or two", arg, len(snapshots))
+	}
+	before, after := &exposition.Snapshot{}, snapshots[len(snapshots)-1]
+	if len(snapshots) == 2 {
+		before = snapshots[0]
+	}
+	l, err := FromScrapes(arg, before, after)
+	if err == nil && len(snapshots) == 1 {
+		l.Notes = append(l.Notes, "counted from the server's start, warm-up included: before,after counts between two scrapes")
+	}
+	return l, err
+}
+
+// file reads a file: a scrape is returned, dump lines are kept. What it holds is
+// told from its beginning, not from its name; it is opened once, as it may be a
+// pipe.
+func (g *group) file(f, label string, o Options) (*exposition.Snapshot, error) {
+	name, n := levelName(label, f)
+	in := o.Stdin
+	if f != "-" {
+		opened, err := os.Open(f)
+		if err != nil {
+			return nil, fmt.Errorf("ttft: %w", err)
+		}
+		defer opened.Close()
+		in = opened
+	} else if name == "-" {
+		name = "stdin"
+	}
+	r := bufio.NewReader(in)
+	if b, _ := r.Peek(len("# HELP ")); string(b) == "# HELP " || string(b) == "# TYPE " { // too short is neither
+		s, err := exposition.Parse(r)
+		if err != nil {
+			return nil, fmt.Errorf("ttft: %s: %w", f, err)
+		}
+		return s, nil
+	}
+	c := g.levels[name]
+	if c == nil {
+		c = &collector{level: &Level{Name: name, Concurrency: n}}
+		g.levels[name] = c
+		g.order = append(g.order, c)
+	}
+	damaged, err := dump.Read(r, c.add)
+	c.damaged += damaged
+	return nil, err
+}
+
+// done returns the levels of the dump lines.
+func (g *group) done() ([]*Level, error) {
 	var out []*Level
-	for _, c := range order {
+	for _, c := range g.order {
 		if len(c.lines) == 0 {
-			return nil, fmt.Errorf("ttft: %s holds no TTFTSPLIT line (%d damaged ones): was the server started with VT_TTFT_DUMP=1?", c.level.Name, c.damaged)
+			return nil, fmt.Errorf("ttft: %s holds neither a TTFTSPLIT line (%d damaged ones) nor a scrape of /metrics: was the server started with VT_TTFT_DUMP=1?", c.level.Name, c.damaged)
 		}
 		out = append(out, c.done())
 	}
-	sort.SliceStable(out, func(i, j int) bool { return out[i].Concurrency < out[j].Concurrency })
 	return out, nil
+}
+
+// parts returns the files of an argument: a name may have a comma of its own.
+func parts(arg string) []string {
+	if _, err := os.Stat(arg); err == nil {
+		return []string{arg}
+	}
+	return strings.Split(arg, ",")
 }
 
 // expand returns the files of a folder, or the file itself.
@@ -159,69 +242,4 @@ func Scrape(ctx context.Context, url string, o Options) (*Level, error) {
 		return nil, err
 	}
 	return FromScrapes(url, before, after)
-}
-
-// Source reads one side of a comparison: a URL is scraped twice; "before,after"
-// are two saved scrapes; a file with a scrape counts from the server's start;
-// anything else holds dump lines.
-func Source(ctx context.Context, arg string, o Options) ([]*Level, error) {
-	if strings.HasPrefix(arg, "http://") || strings.HasPrefix(arg, "https://") {
-		l, err := Scrape(ctx, arg, o)
-		if err != nil {
-			return nil, err
-		}
-		return []*Level{l}, nil
-	}
-	files := strings.Split(arg, ",")
-	// What a file holds is told from its beginning, not from its name.
-	snapshots, err := saved(files)
-	if err != nil {
-		return nil, err
-	}
-	if snapshots == nil {
-		return Files(files, o)
-	}
-	// One scrape: everything since the server's start, warm-up included.
-	var before *exposition.Snapshot
-	switch len(snapshots) {
-	case 1:
-		if before, err = exposition.Parse(strings.NewReader("")); err != nil {
-			return nil, err
-		}
-	case 2:
-		before = snapshots[0]
-	default:
-		return nil, fmt.Errorf("ttft: %s: %d scrapes, must be one or two", arg, len(snapshots))
-	}
-	l, err := FromScrapes(arg, before, snapshots[len(snapshots)-1])
-	if err != nil {
-		return nil, err
-	}
-	return []*Level{l}, nil
-}
-
-// saved returns the scrapes that the files hold, or nil if they are something else.
-func saved(files []string) ([]*exposition.Snapshot, error) {
-	var out []*exposition.Snapshot
-	for _, f := range files {
-		if info, err := os.Stat(f); f == "-" || err == nil && info.IsDir() {
-			return nil, nil
-		}
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, fmt.Errorf("ttft: %w", err)
-		}
-		if !bytes.HasPrefix(b, []byte("# HELP ")) && !bytes.HasPrefix(b, []byte("# TYPE ")) {
-			if out != nil {
-				return nil, errors.New("ttft: a scrape and dump lines can't be put together")
-			}
-			return nil, nil
-		}
-		s, err := exposition.Parse(bytes.NewReader(b))
-		if err != nil {
-			return nil, fmt.Errorf("ttft: %s: %w", f, err)
-		}
-		out = append(out, s)
-	}
-	return out, nil
 }

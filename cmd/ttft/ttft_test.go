@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -132,7 +133,7 @@ func TestLevelsAndTheirGrowth(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	levels, err := Files([]string{dir}, Options{})
+	levels, err := Sources(t.Context(), []string{dir}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestLevelsAndTheirGrowth(t *testing.T) {
 func TestLabelsAndStdin(t *testing.T) {
 	f := file(t, "a.log", dumpLines(3, "", 0))
 	o := Options{Labels: []string{"c=4", "16"}, Stdin: strings.NewReader(dumpLines(2, "", 0))}
-	levels, err := Files([]string{"-", f}, o)
+	levels, err := Sources(t.Context(), []string{"-", f}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +171,40 @@ func TestLabelsAndStdin(t *testing.T) {
 }
 
 func TestAFileWithoutLinesIsAnError(t *testing.T) {
-	if _, err := Files([]string{file(t, "x.log", "nothing\n")}, Options{}); err == nil || !strings.Contains(err.Error(), "VT_TTFT_DUMP=1") {
+	if _, err := Sources(t.Context(), []string{file(t, "x.log", "nothing\n")}, Options{}); err == nil || !strings.Contains(err.Error(), "VT_TTFT_DUMP=1") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestScrapesAndDumpLinesAreLevelsBesideEachOther(t *testing.T) {
+	before, after, lines := file(t, "m0", own(10, "", 0)), file(t, "m1", own(30, "queued", 20)), file(t, "c2.log", dumpLines(5, "", 0))
+	levels, err := Sources(t.Context(), []string{before + "," + after, lines}, Options{Labels: []string{"c=8", ""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 10 of 3 ms, then 30 of 23 ms in all: 33 ms each between the two.
+	if len(levels) != 2 || levels[0].Name != "c=2" || levels[1].Name != "c=8" || levels[1].Requests != 20 || math.Abs(levels[1].TTFT["queued"].Mean-33) > 1e-9 {
+		t.Errorf("levels %s, the scrapes' %+v", levelNames(levels), levels[len(levels)-1])
+	}
+	// One scrape of each run, and one from a pipe; that they count from the start is said.
+	levels, err = Sources(t.Context(), []string{file(t, "c1.prom", own(10, "", 0)), "-"},
+		Options{Labels: []string{"", "c=4"}, Stdin: strings.NewReader(own(7, "", 0))})
+	if err != nil || len(levels) != 2 || levels[0].Name != "c=1" || levels[1].Name != "c=4" || levels[1].Requests != 7 {
+		t.Fatalf("levels %s, error %v", levelNames(levels), err)
+	}
+	if len(levels[0].Notes) != 1 || !strings.Contains(levels[0].Notes[0], "before,after") {
+		t.Errorf("notes %q", levels[0].Notes)
+	}
+	for arg, want := range map[string]string{before + "," + lines: "can't be put together", before + "," + after + "," + after: "3 scrapes", before + ",nowhere": "nowhere"} {
+		if _, err := Sources(t.Context(), []string{arg}, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", arg, err, want)
+		}
+	}
+}
+
+func TestAFileMayHaveACommaInItsName(t *testing.T) {
+	if l := source(t, file(t, "a,c4.log", dumpLines(3, "", 0))); len(l) != 1 || l[0].Name != "c=4" {
+		t.Errorf("levels %s", levelNames(l))
 	}
 }
 

@@ -13,38 +13,37 @@ import (
 
 // ttftCmd groups `waybill ttft` and `waybill ttft diff`.
 type ttftCmd struct {
-	Split ttftSplitCmd `cmd:"" default:"withargs" help:"Print each phase's part of the time to first token (the default)."`
+	Split ttftSplitCmd `cmd:"" default:"withargs" help:"Print each phase's part of the time to first token (the default): by concurrency level, as c8 in a file's name or --label says."`
 	Diff  ttftDiffCmd  `cmd:"" help:"Put two runs or servers side by side and name the phase that explains most of the gap."`
+}
+
+// Help is what `waybill ttft --help` adds: that command has no flags of its own.
+func (ttftCmd) Help() string {
+	return "Without a subcommand it is split: waybill ttft split --help lists its arguments and flags (--label, --metrics, --interval). " +
+		"OPENAI_API_KEY is sent to a server that wants a key."
 }
 
 // ttftSplitCmd holds the flags of `waybill ttft`.
 type ttftSplitCmd struct {
-	Files    []string      `arg:"" optional:"" help:"Files or folders with TTFTSPLIT lines among others; - or none: stdin."`
-	Label    []string      `help:"Level of each file in order, as c=8. Default: from the file's name."`
-	Metrics  string        `help:"URL of a server whose /metrics is read twice, instead of files."`
-	Interval time.Duration `default:"10s" help:"Time between the two readings."`
+	Sources  []string      `arg:"" optional:"" help:"Each a file or folder with TTFTSPLIT lines among others, a saved /metrics, two of them as before,after, or a server's URL; - or none: stdin."`
+	Label    []string      `help:"Concurrency level of each source in order, as c=8 or 8; the last one goes on. Default: from the file's name, as run-c8.log."`
+	Metrics  string        `help:"URL of a server, instead of sources."`
+	Interval time.Duration `default:"10s" help:"Time between the two readings of a URL's /metrics."`
 }
 
 // Run prints the attribution.
 func (c *ttftSplitCmd) Run() error {
 	o := ttft.Options{Labels: c.Label, Interval: c.Interval, Header: bearer(), Stdin: os.Stdin}
-	var (
-		levels []*ttft.Level
-		err    error
-	)
-	if c.Metrics == "" {
-		levels, err = ttft.Files(c.Files, o)
-	} else {
-		if len(c.Files) > 0 {
+	sources := c.Sources
+	if c.Metrics != "" {
+		if len(sources) > 0 {
 			return exitError{2, errors.New("--metrics and files exclude each other")}
 		}
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-		defer stop()
-		var l *ttft.Level
-		if l, err = ttft.Scrape(ctx, c.Metrics, o); l != nil {
-			levels = []*ttft.Level{l}
-		}
+		sources = []string{c.Metrics}
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	levels, err := ttft.Sources(ctx, sources, o)
 	if err != nil {
 		return err
 	}
@@ -56,7 +55,7 @@ func (c *ttftSplitCmd) Run() error {
 type ttftDiffCmd struct {
 	A        string        `arg:"" help:"File or folder of TTFTSPLIT lines, a server's URL, a saved /metrics, or two of them as before,after."`
 	B        string        `arg:"" help:"The other side, of any of these kinds."`
-	Interval time.Duration `default:"10s" help:"Time between two readings of a URL."`
+	Interval time.Duration `default:"10s" help:"Time between the two readings of a URL's /metrics."`
 }
 
 // Run prints the comparison.
