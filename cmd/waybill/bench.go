@@ -28,7 +28,7 @@ type benchCmd struct {
 	Token    string   `name:"tokenizer" help:"Name of the tokenizer in results. Prompts are counted by the server, none is loaded."`
 	Header   []string `sep:"none" help:"KEY=VALUE: header to send; may be repeated."`
 
-	DatasetName    string  `default:"random" enum:"random,sharegpt,custom,prefix_repetition" help:"Where prompts come from."`
+	DatasetName    string  `default:"random" enum:"random, sharegpt, custom, prefix_repetition" help:"Where prompts come from: ${enum}."`
 	DatasetPath    string  `help:"File of sharegpt (a JSON list) or custom (JSON lines with prompt and output_tokens)."`
 	NumPrompts     int     `default:"1000" help:"Requests to send."`
 	InputLen       *int    `help:"Prompt tokens; stands for the dataset's own flag."`

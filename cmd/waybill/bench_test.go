@@ -8,19 +8,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/alecthomas/kong"
 )
 
 // parse parses a command line without running it.
 func parse(t *testing.T, args ...string) *cli {
 	t.Helper()
 	var c cli
-	k, err := kong.New(&c, kong.Name("waybill"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := k.Parse(args); err != nil {
+	if _, err := newParser(&c).Parse(args); err != nil {
 		t.Fatalf("%v: %v", args, err)
 	}
 	return &c

@@ -14,6 +14,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/alecthomas/kong"
+
+	"waybill/cmd/gpureport"
 )
 
 // tinyModel is a folder with a random-weight model.
@@ -121,6 +125,67 @@ func TestStartUpErrorsAreOneClearLineAndStatus2(t *testing.T) {
 				t.Errorf("not one clear line: %s", log)
 			}
 		})
+	}
+}
+
+// exited is how a parser that must not end the test ends.
+type exited int
+
+// output runs the parser and returns what it printed.
+func output(args ...string) (out, errs string) {
+	var o, e bytes.Buffer
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(exited); !ok {
+				panic(p)
+			}
+		}
+		out, errs = o.String(), e.String()
+	}()
+	parser := newParser(&cli{}, kong.Writers(&o, &e), kong.Exit(func(status int) { panic(exited(status)) }))
+	_, err := parser.Parse(args)
+	parser.FatalIfErrorf(err)
+	return
+}
+
+func TestAMistypedFlagIsNotHiddenByTheHelp(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"serve model --prot 1", "--prot"},
+		{"bench --num-promts 1", "--num-promts"},
+		{"serve model --device gpu", "auto"},
+		{"serv", "serv"},
+	} {
+		out, errs := output(strings.Fields(c.line)...)
+		if !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: not one line with %q: %s", c.line, c.want, errs)
+		}
+		if n := strings.Count(out, "\n"); n > 4 || !strings.Contains(out, "--help") {
+			t.Errorf("%s: %d lines of usage, want a few that name --help:\n%s", c.line, n, out)
+		}
+	}
+}
+
+func TestHelpNamesTheValuesAndWhereFlagsAre(t *testing.T) {
+	for line, want := range map[string][]string{
+		"serve": {"429, 503", "auto, cpu, cuda", "auto, f32, f16, bf16", "int8, f32", "text, json, none", "auto, dummy", "/tokenize, /detokenize"},
+		"bench": {"random, sharegpt, custom, prefix_repetition"}, "ttft": {"ttft split --help", "--label, --metrics, --interval"},
+		"ttft split": {"--label", "--metrics", "--interval"}, "gpu-report": {strings.Join(gpureport.Parts, ", ")},
+	} {
+		out, _ := output(append(strings.Fields(line), "--help")...)
+		// Lines are wrapped anywhere.
+		out = strings.Join(strings.Fields(out), " ")
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("waybill %s --help lacks %q:\n%s", line, w, out)
+			}
+		}
+	}
+}
+
+func TestBeforeAndAfterAreOneSource(t *testing.T) {
+	c := parse(t, "ttft", "m0,m1", "run-c8.log", "--label", "c=4,c=8")
+	if got := c.TTFT.Split.Sources; len(got) != 2 || got[0] != "m0,m1" || len(c.TTFT.Split.Label) != 2 {
+		t.Errorf("sources %q, labels %q", got, c.TTFT.Split.Label)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // gpuReportCmd holds the flags of `waybill gpu-report`.
 type gpuReportCmd struct {
-	Only   []string `help:"Parts to run, of conformance, goldens, steps, serve, probe. Default: all."`
+	Only   []string `help:"Parts to run, of ${parts}. Default: all."`
 	Out    string   `default:"gpu-report" help:"Folder for report.json, report.md and logs."`
 	Folder string   `help:"The unpacked bundle of make cuda-bundle. Default: where this program lies."`
 }

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"waybill/cmd/gpureport"
 )
 
 // version is set by the build.
@@ -42,13 +45,15 @@ func (e exitError) Error() string { return e.err.Error() }
 
 func (e exitError) Unwrap() error { return e.err }
 
-func main() {
-	var c cli
-	parser, err := kong.New(&c,
+// newParser returns the parser of c.
+func newParser(c *cli, options ...kong.Option) *kong.Kong {
+	parser, err := kong.New(c, append([]kong.Option{
 		kong.Name("waybill"),
 		kong.Description("An LLM server that can say where the time went."),
-		kong.UsageOnError(),
+		// The whole help would hide the one line that says what is wrong.
+		kong.ShortUsageOnError(),
 		kong.DefaultEnvars("WAYBILL"),
+		kong.Vars{"parts": strings.Join(gpureport.Parts, ", ")},
 		// Every start-up error ends with status 2; kong's own for usage is 80.
 		kong.Exit(func(status int) {
 			if status != 0 {
@@ -56,10 +61,16 @@ func main() {
 			}
 			os.Exit(status)
 		}),
-	)
+	}, options...)...)
 	if err != nil {
 		panic("BUG: command line: " + err.Error())
 	}
+	return parser
+}
+
+func main() {
+	var c cli
+	parser := newParser(&c)
 	k, err := parser.Parse(repeatFlags(os.Args[1:]))
 	parser.FatalIfErrorf(err)
 	if err := k.Run(); err != nil {

@@ -17,7 +17,7 @@ type serveCmd struct {
 	Host            string   `default:"127.0.0.1" help:"Address to listen on."`
 	Port            int      `default:"8000" help:"Port to listen on; 0 takes a free one."`
 	ServedModelName []string `help:"Names that requests may use; the first is reported. Default: the file's or folder's name."`
-	APIKey          string   `name:"api-key" help:"If set, /v1 paths need it as a bearer token."`
+	APIKey          string   `name:"api-key" help:"If set, /v1 paths, /tokenize, /detokenize and the console's API need it as a bearer token."`
 
 	SSLCertfile string `name:"ssl-certfile" help:"Certificate chain (PEM): serve HTTPS. Needs --ssl-keyfile."`
 	SSLKeyfile  string `name:"ssl-keyfile" help:"Private key (PEM) of --ssl-certfile."`
@@ -29,19 +29,19 @@ type serveCmd struct {
 	BlockSize            int     `default:"16" help:"Tokens in a KV block."`
 	KVCacheMemoryBytes   string  `name:"kv-cache-memory-bytes" help:"Memory for the KV cache; suffixes KiB, MiB, GiB. Default: 1GiB on a CPU; on a GPU what --gpu-memory-utilization leaves."`
 	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" default:"0.9" help:"Share of the GPU's memory to use."`
-	KVCacheDtype         string  `name:"kv-cache-dtype" default:"auto" enum:"auto,f32,f16,bf16" help:"Type of cached keys and values."`
+	KVCacheDtype         string  `name:"kv-cache-dtype" default:"auto" enum:"auto, f32, f16, bf16" help:"Type of cached keys and values: ${enum}."`
 	EnablePrefixCaching  bool    `default:"true" negatable:"" help:"Reuse KV blocks of equal prompt beginnings."`
 	PrefillChunkMs       int     `default:"0" help:"Longest prefill chunk while others stream, in ms. 0: 40 on a CPU, 50 on a GPU."`
 
 	MaxNumQueuedReqs   int           `default:"256" help:"Sequences waiting and running, in all."`
 	MaxNumQueuedTokens int           `default:"0" help:"Prompt tokens of sequences without a first token. 0: no bound."`
-	OverloadStatus     int           `default:"503" enum:"429,503" help:"HTTP status of a refusal."`
+	OverloadStatus     int           `default:"503" enum:"429, 503" help:"HTTP status of a refusal: ${enum}."`
 	SSEKeepAlive       int           `name:"sse-keep-alive-interval" default:"0" help:"Seconds between comments in silent streams. 0: none."`
 	PerRequestMetrics  bool          `name:"enable-per-request-metrics" help:"Add timings to the usage event of streams."`
 	DrainGrace         time.Duration `default:"2s" help:"After SIGTERM: how long new requests are still served."`
 	ShutdownTimeout    time.Duration `default:"30s" help:"After the grace: how long running requests may go on."`
 
-	LogFormat          string `default:"text" enum:"text,json,none" help:"One line per request on stderr."`
+	LogFormat          string `default:"text" enum:"text, json, none" help:"One line per sequence on stderr: ${enum}."`
 	OtlpTracesEndpoint string `name:"otlp-traces-endpoint" help:"OTLP/HTTP URL for traces, such as http://127.0.0.1:4318/v1/traces."`
 
 	Console            bool          `help:"Serve /console on an address that is not loopback too; needs --api-key."`
@@ -49,10 +49,10 @@ type serveCmd struct {
 	ConsoleShowContent bool          `help:"Let the console show prompts and outputs."`
 	StuckAfter         time.Duration `default:"1s" help:"A handler or step that runs longer is reported as stuck, with its stack."`
 
-	Device     string `default:"auto" enum:"auto,cpu,cuda" help:"Where to compute."`
+	Device     string `default:"auto" enum:"auto, cpu, cuda" help:"Where to compute: ${enum}."`
 	Threads    int    `default:"0" help:"Compute threads. 0: one per core."`
-	CPUMath    string `name:"cpu-math" default:"int8" enum:"int8,f32" help:"Arithmetic of quantized weights on the CPU."`
-	LoadFormat string `default:"auto" enum:"auto,dummy" help:"dummy: config only, made-up weights."`
+	CPUMath    string `name:"cpu-math" default:"int8" enum:"int8, f32" help:"Arithmetic of quantized weights on the CPU: ${enum}."`
+	LoadFormat string `default:"auto" enum:"auto, dummy" help:"Where weights come from, of ${enum}: dummy reads the config only and makes them up."`
 }
 
 // Run loads the model and serves it until a signal.
