@@ -187,8 +187,8 @@ func (a *gpuStepActor) run() {
 	}
 	a.engine.stepFinished()
 	sampled := a.count(m)
-	h := a.handoffs[int(a.step)%len(a.handoffs)]
-	m.handoff = h.reset(sampled)
+	writers := a.handoffs[int(a.step)%len(a.handoffs)].reset(sampled)
+	m.handoff = writers
 	a.results = append(a.results[:0], m.results...)
 	a.plan = nil
 	m.bound, m.void, m.bindAt = a.bind()
@@ -203,7 +203,7 @@ func (a *gpuStepActor) run() {
 	a.pipe.sched.TellFirst(m) // m is the Scheduler's now
 	if bound && a.cpu {
 		posted := waybill.Now()
-		h.wait(a.patience)
+		writers.wait(a.patience)
 		a.launchAfter(ended, waybill.Now()-posted)
 	}
 }

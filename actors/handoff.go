@@ -10,7 +10,6 @@ import (
 // between steps until the count is zero, so that writers find a free core, but
 // no longer than handoffPatience and handoffPerRow allow.
 type handoff struct {
-	total int           // rows at the start; GPU-step only
 	state atomic.Uint64 // turn<<32 | rows pending
 	zero  chan struct{}
 }
@@ -35,11 +34,10 @@ func (h *handoff) reset(n int) turn {
 	case <-h.zero:
 	default:
 	}
-	h.total = n
 	return turn{h, next, n}
 }
 
-// pending returns how many rows of the turn in hand are left.
+// pending returns how many rows of the turn under way are left.
 func (h *handoff) pending() int { return int(int32(uint32(h.state.Load()))) }
 
 // done counts rows down. Any goroutine.
@@ -66,17 +64,17 @@ func (t turn) done(rows int) {
 	}
 }
 
-// wait parks until the count is zero or patience is over. t is reused.
-func (h *handoff) wait(t *time.Timer) {
-	if h.pending() <= 0 {
+// wait parks until the count is zero or patience is over. timer is reused.
+func (t turn) wait(timer *time.Timer) {
+	if t.h.pending() <= 0 {
 		return
 	}
-	t.Reset(handoffPatience + time.Duration(h.total)*handoffPerRow)
-	defer t.Stop()
-	for h.pending() > 0 {
+	timer.Reset(handoffPatience + time.Duration(t.total)*handoffPerRow)
+	defer timer.Stop()
+	for t.h.pending() > 0 {
 		select {
-		case <-h.zero: // maybe the turn before's, a moment late
-		case <-t.C:
+		case <-t.h.zero: // maybe the turn before's, a moment late
+		case <-timer.C:
 			return
 		}
 	}

@@ -21,7 +21,7 @@ func TestHandoffWaitsForTheLastRow(t *testing.T) {
 		for range 3 {
 			wg.Go(func() { turn.done(1) })
 		}
-		h.wait(timer)
+		turn.wait(timer)
 		wg.Wait()
 		if n := h.pending(); n > 0 {
 			// Patience may run out on a busy machine; the count must still be right.
@@ -32,9 +32,9 @@ func TestHandoffWaitsForTheLastRow(t *testing.T) {
 
 func TestHandoffIsPatientButNotForEver(t *testing.T) {
 	h := newHandoff()
-	h.reset(1)
+	never := h.reset(1)
 	began := time.Now()
-	h.wait(stoppedTimer())
+	never.wait(stoppedTimer())
 	if d := time.Since(began); d < handoffPatience || d > time.Second {
 		t.Fatalf("waited %v for a writer that never came, patience is %v", d, handoffPatience)
 	}
@@ -48,7 +48,7 @@ func TestHandoffIsPatientButNotForEver(t *testing.T) {
 	}
 	next.done(1)
 	began = time.Now()
-	h.wait(stoppedTimer())
+	next.wait(stoppedTimer())
 	if d := time.Since(began); d > handoffPatience {
 		t.Fatalf("waited %v although nothing was pending", d)
 	}

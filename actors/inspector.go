@@ -194,10 +194,13 @@ func (a *inspectorActor) snapshot(now int64) *Snapshot {
 	return s
 }
 
+// pipelineKinds are the stages in the order of a request's way.
+var pipelineKinds = []string{"intake", "scheduler", "gpu-step", "detokenizer", "sse-writer"}
+
 // actors fills the table and sums it up by stage.
 func (a *inspectorActor) actors(s *Snapshot, now int64, interval float64) {
 	stages := map[string]*StageView{}
-	for _, kind := range []string{"intake", "scheduler", "gpu-step", "detokenizer", "sse-writer"} {
+	for _, kind := range pipelineKinds {
 		stages[kind] = &StageView{Kind: kind, State: "idle"}
 	}
 	for _, i := range a.engine.system.Table() {
@@ -233,7 +236,7 @@ func (a *inspectorActor) actors(s *Snapshot, now int64, interval float64) {
 		}
 	}
 	a.writers(stages["sse-writer"], interval)
-	for _, kind := range []string{"intake", "scheduler", "gpu-step", "detokenizer", "sse-writer"} {
+	for _, kind := range pipelineKinds {
 		g := stages[kind]
 		g.Utilisation /= float64(max(g.Actors, 1))
 		s.Pipeline = append(s.Pipeline, *g)

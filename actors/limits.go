@@ -56,7 +56,9 @@ const (
 	// at 1 ms a step a second's worth fits nearly twice.
 	laneSteps = 2048
 	// recentRequests ended sequences and the slowest slowRequests of the last
-	// slowFor are kept for the console, at some 2 KB each.
+	// slowFor are kept for the console: a waybill, below 1 KB with few prefill chunks
+	// and preemptions, some 16 KB with waybill.maxEpisodes of them, and twice
+	// shownBytes with content.
 	recentRequests = 256
 	slowRequests   = 32
 	slowFor        = time.Hour

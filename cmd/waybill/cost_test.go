@@ -20,21 +20,8 @@ import (
 // serveBinary starts another build of the program on the default model.
 func serveBinary(t *testing.T, bin string, env []string, args ...string) (url string) {
 	t.Helper()
-	p := &process{t: t, exited: make(chan struct{})}
-	p.cmd = exec.Command(bin, append([]string{"serve", defaultModel, "--port", "0", "--served-model-name", "smollm2"}, args...)...)
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stderr = p
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-	})
+	p := startBuilt(t, func() (string, error) { return bin, nil }, env,
+		append([]string{"serve", defaultModel, "--port", "0", "--served-model-name", "smollm2"}, args...)...)
 	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if m := readyLine.FindStringSubmatch(p.log()); m != nil {
 			return m[1]

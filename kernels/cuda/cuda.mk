@@ -99,7 +99,7 @@ needs-no-driver = nm -D -u $(1) | grep -q ' dlopen' && ! nm -D -u $(1) | grep ' 
 	{ echo '$(1) needs a CUDA library: is a driver call missing from kernels/cuda/driver/driver_syms.h?'; exit 1; }
 
 # What a machine without a GPU can check in some minutes: this repository's kernels
-# compiled for one architecture, without the attention library (nine tenths of the
+# compiled for one architecture, without the attention library (most of the
 # time), into a folder of their own that the build sees in place of the real one.
 CHECKDIR    := $(CACHE)/cuda-check
 CHECKFATBIN := $(patsubst $(CUDASRC)/%.cu,$(CHECKDIR)/%.fatbin,$(wildcard $(CUDASRC)/*.cu))

@@ -4,8 +4,10 @@
 // # Numbers
 //
 // Weights, activations and the cache are bfloat16; sums, norms, angles and softmax
-// are float32, and so are the residual stream, logits and small parameters. A value is rounded once,
-// where it is stored.
+// are float32, and so are the residual stream, logits and small parameters. A value is
+// rounded once, where it is stored. Two are not stored before they are used: what a
+// sublayer adds to the residual stream, and the rows of q, k and v, which stay float32
+// until they are normalised and rotated.
 //
 // # A step
 //
@@ -13,16 +15,26 @@
 // kernel copies them to the device; all other kernels find tokens, positions, slots
 // and block tables there. So a sequence of launches depends on the number of rows
 // only, and a step that adds one token to each sequence is recorded once for each
-// bucket of rows and replayed as one graph (step.go). The last kernel writes tokens
-// and the step's number to pinned memory, which the host polls.
+// bucket of rows, with and without draws, and replayed as one graph (step.go). The
+// last kernel writes tokens and the step's number to pinned memory, which the host
+// polls.
+//
+// # Tokens
+//
+// src/sample.cu finds the largest logit of every row. Rows with a kernels.Draw are
+// drawn by src/draw.cu ahead of it, from the same random numbers as on the host, and
+// leave their token, and log-probabilities if asked for, in pinned memory (draw.go).
+// Parameters and penalised tokens travel with the step's tables, so the device keeps
+// nothing of a sequence but its cache.
 //
 // Kernels may start before the one ahead of them has ended (dependent launch): they
 // fetch weights ahead, then wait. See src/common.cuh for the rule.
 //
 // # Products
 //
-// Up to 8 rows: src/stream.cu, which reads weights at the speed of memory. More:
-// cuBLASLt, opened when the program starts. What neither takes: src/matmul.cu.
+// Up to 8 rows, 16 where the weight is small: src/stream.cu, which reads weights at the
+// speed of memory. More: cuBLASLt, opened when the program starts, which adds to the
+// residual stream by itself. What neither takes: src/matmul.cu.
 //
 // # Ops that wait
 //
@@ -37,6 +49,12 @@
 // Rows of one new token: src/decode.cu. Several tokens: the kernels of FlashInfer,
 // in a library that the executable carries (attn/). What neither takes (odd widths,
 // windows): src/attention.cu.
+//
+// # Failure
+//
+// Memory that cannot be had is kernels.ErrOutOfMemory: of a step, what was queued is
+// waited for, and the next one is as if it had not been. Every other error of a step
+// is final; Options.Sync finds the kernel.
 //
 // # Threads
 //

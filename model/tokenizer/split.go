@@ -174,9 +174,15 @@ func (s *splitter) scan(ticks *int) {
 			}
 			r.lastNL = at + 1
 		}
-		r.last, r.end = at, at+n
-		s.scanned = at + n
-		*ticks--
+		last, end := at, at+n
+		if n == 1 && c != classSpace { // the rest of an ASCII run, in which each byte is a character
+			for end < stop && s.text[end] < utf8.RuneSelf && classTable[s.text[end]] == c {
+				last, end = end, end+1
+			}
+		}
+		r.last, r.end = last, end
+		s.scanned = end
+		*ticks -= end - at - n + 1
 	}
 	if s.scanned == len(s.text) {
 		s.runs[len(s.runs)-1].closed = true
