@@ -20,14 +20,13 @@ import (
 // ErrDraining is returned by Reserve once the server no longer takes requests.
 var ErrDraining = errors.New("the server is shutting down")
 
-// ErrNotReady is returned by Reserve while the pipeline is being rebuilt.
+// ErrNotReady is returned by Ready while the pipeline is being rebuilt; requests are taken meanwhile.
 var ErrNotReady = errors.New("the engine is recovering from a failure")
 
-// Received counts n sequences that a complete request asked for, Invalid those
-// of a request that is answered with a 4xx.
+// Received counts n sequences that a complete request asked for.
 func (e *Engine) Received(n int) { e.metrics.received.Add(int64(n)) }
 
-// Invalid counts n sequences of a request that is wrong.
+// Invalid counts n sequences of a request that is answered with a 4xx for what it says.
 func (e *Engine) Invalid(n int) { e.metrics.invalid.Add(int64(n)) }
 
 // Unreadable counts a request that could not be read to its end.

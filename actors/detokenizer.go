@@ -100,8 +100,6 @@ func (a *detokActor) token(t *tokenFor, at int64, h turn) (handed bool) {
 	matched := false
 	if d.out > s.req.Sampling.MinTokens {
 		text, delta.StopString, matched = d.stops.next(text, t.finish != sched.NotFinished)
-	} else {
-		text = d.stops.pass(text)
 	}
 	switch {
 	case matched:

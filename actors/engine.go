@@ -36,8 +36,8 @@ type Config struct {
 	PrefillChunk                                    time.Duration
 	// KVType is the type of cached keys and values.
 	KVType kernels.DType
-	// Scratch, if not nil, is the activations of the first executor, for
-	// MaxBatchedTokens and LogitRows(MaxSeqs).
+	// Scratch, if not nil, is the activations of a device's first executor, for
+	// MaxBatchedTokens and LogitRows(MaxSeqs). On a CPU it is not used.
 	Scratch *model.Scratch
 	// MaxQueuedReqs and MaxQueuedTokens bound admission; MaxQueuedTokens 0 means
 	// no bound.
@@ -299,7 +299,7 @@ func (e *Engine) startPipeline(epoch uint64, exec Executor) error {
 	}
 	p.gpu, err = e.spawn(mailbox.Options{
 		Name: fmt.Sprintf("gpu-step-%d", epoch), Kind: "gpu-step", Ring: controlRing, LockThread: !e.cfg.OnCPU,
-		New:       func(ref *mailbox.Ref) mailbox.Handler { return newGPUStep(e, p, exec, ref) },
+		New:       func(*mailbox.Ref) mailbox.Handler { return newGPUStep(e, p, exec) },
 		OnFailure: failed,
 	})
 	if err != nil {

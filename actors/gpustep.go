@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"waybill/actors/mailbox"
 	"waybill/actors/sched"
 	"waybill/actors/waybill"
 	"waybill/kernels"
@@ -35,7 +34,6 @@ type Executor interface {
 type gpuStepActor struct {
 	engine *Engine
 	pipe   *pipeline
-	ref    *mailbox.Ref
 	exec   Executor
 
 	step     sched.StepID // the last step that was launched
@@ -52,8 +50,8 @@ type gpuStepActor struct {
 	cpu                bool
 }
 
-func newGPUStep(e *Engine, p *pipeline, exec Executor, ref *mailbox.Ref) *gpuStepActor {
-	a := &gpuStepActor{engine: e, pipe: p, ref: ref, exec: exec, patience: time.NewTimer(time.Hour), cpu: e.cfg.OnCPU}
+func newGPUStep(e *Engine, p *pipeline, exec Executor) *gpuStepActor {
+	a := &gpuStepActor{engine: e, pipe: p, exec: exec, patience: time.NewTimer(time.Hour), cpu: e.cfg.OnCPU}
 	a.patience.Stop()
 	for i := range a.handoffs {
 		a.handoffs[i] = newHandoff()

@@ -11,8 +11,8 @@ const (
 	// intakeUnits is the tokenizer's work between two looks at the clock; one
 	// unit is below 1 µs.
 	intakeUnits = 200
-	// controlRing is the places of the Supervisor's and the GPU-step's rings,
-	// which hold a few control messages at most.
+	// controlRing is the places of the Supervisor's and GPU-step's rings, which hold a
+	// few control messages at most, and what other rings have for such messages.
 	controlRing = 64
 	// ledgerRing holds waybills that ended while the Ledger was busy. A full
 	// ring drops the waybill and counts it; it never holds a request.

@@ -171,8 +171,7 @@ type Delta struct {
 	// asked for. Valid only during the call.
 	IDs      []int32
 	Logprobs []TokenLogprobs
-	// PromptIDs and PromptLogprobs come with the first delta. EchoIDs says that
-	// the echoed prompt's tokens are part of the choice.
+	// PromptIDs and PromptLogprobs come with the first delta.
 	PromptIDs      []int32
 	PromptLogprobs []TokenLogprobs
 	// Finish is Running until the last delta.

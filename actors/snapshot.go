@@ -42,7 +42,7 @@ type PlacesView struct {
 type StageView struct {
 	Kind         string  `json:"kind" doc:"intake, scheduler, gpu-step, detokenizer or sse-writer"`
 	Actors       int     `json:"actors" doc:"how many there are"`
-	Depth        int     `json:"depth" doc:"messages waiting; bytes' writers for sse-writer: those with bytes waiting"`
+	Depth        int     `json:"depth" doc:"messages waiting; for sse-writer the writers with bytes waiting"`
 	OldestMs     float64 `json:"oldest_ms" doc:"how long the oldest of them has waited"`
 	PerS         float64 `json:"per_s" doc:"messages handled per second; writes for sse-writer, steps for gpu-step"`
 	WaitP50Us    float64 `json:"wait_p50_us" doc:"microseconds from posting a message to handling it, median; for gpu-step the gap before a step"`

@@ -17,7 +17,7 @@ type Stamper interface {
 	Sent(firsts, lasts []*waybill.Waybill)
 }
 
-// ErrAborted is returned by WriteTo when the answer was cut off: the connection
+// ErrAborted is returned by First and WriteTo when the answer was cut off: the connection
 // must be closed, not ended with an event.
 var ErrAborted = errors.New("actors: the response was aborted")
 

@@ -54,9 +54,6 @@ func (m *stopMatcher) next(text []byte, last bool) (show []byte, stop string, st
 	return show, "", false
 }
 
-// pass returns all text without looking for stops (min_tokens is not reached).
-func (m *stopMatcher) pass(text []byte) []byte { return text }
-
 // partial returns the length of the longest end of text that begins a stop.
 func (m *stopMatcher) partial(text []byte) int {
 	for n := min(len(text), m.longest-1); n > 0; n-- {

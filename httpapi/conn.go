@@ -26,7 +26,7 @@ type conn struct {
 	stamped   stampedFD // reads with the kernel's receive timestamp
 	fresh     bool      // no byte of the next request was read yet
 	inbound   *inbound
-	read      int64 // bytes of the request in hand, counted in inbound
+	read      int64 // bytes of the request in hand and its large answer, counted in inbound
 
 	gone    atomic.Bool // the peer closed, half-closed or reset
 	closed  atomic.Bool

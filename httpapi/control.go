@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 
 	"github.com/valyala/fasthttp"
@@ -86,6 +87,7 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	var text string
+	param := "prompt"
 	enc := actors.EncodeOptions{ParseSpecial: true}
 	switch {
 	// As in a request: a prompt gets the special tokens of the tokenizer, messages
@@ -97,6 +99,7 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 		text = *b.Prompt
 		enc.AddSpecial = b.AddSpecialTokens == nil || *b.AddSpecialTokens
 	default:
+		param = "messages"
 		p, bad := b.chatFields.prompt(s)
 		if bad != nil {
 			s.writeError(ctx, bad)
@@ -109,20 +112,48 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 		}
 		enc.AddSpecial = isTrue(b.AddSpecialTokens)
 	}
-	ids := s.cfg.Engine.Tokenize(text, enc)
-	out := struct {
-		Count       int      `json:"count"`
-		MaxModelLen int      `json:"max_model_len"`
-		Tokens      []int32  `json:"tokens"`
-		TokenStrs   []string `json:"token_strs"`
-	}{Count: len(ids), MaxModelLen: s.cfg.Engine.MaxModelLen(), Tokens: append([]int32{}, ids...)}
-	if isTrue(b.ReturnTokenStrs) {
-		out.TokenStrs = []string{}
-		for _, id := range ids {
-			out.TokenStrs = append(out.TokenStrs, s.cfg.Engine.TokenText(id))
-		}
+	if len(text) > maxTextBytes {
+		s.writeError(ctx, textTooLong(param))
+		return
 	}
-	s.writeJSON(ctx, out)
+	defer s.oneLarge(len(text))()
+	ids := s.cfg.Engine.Tokenize(text, enc)
+	// Written by hand: by way of a list of strings it takes several times as much.
+	out := make([]byte, 0, 64+8*len(ids))
+	out = fmt.Appendf(out, `{"count":%d,"max_model_len":%d,"tokens":`, len(ids), s.cfg.Engine.MaxModelLen())
+	out = append(appendIDs(out, ids), `,"token_strs":`...)
+	if !isTrue(b.ReturnTokenStrs) {
+		out = append(out, "null}"...)
+	} else {
+		out = append(out, '[')
+		for i, id := range ids {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = appendString(out, []byte(s.cfg.Engine.TokenText(id)))
+		}
+		out = append(out, "]}"...)
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(out)
+}
+
+// maxTextBytes is the longest text that /tokenize and /detokenize work on: some
+// million tokens. Their answers are several times as long as what they are about.
+const maxTextBytes = 4 << 20
+
+func textTooLong(param string) *apiError {
+	return badField(param, "the text has more than %d bytes: send it in parts", maxTextBytes)
+}
+
+// oneLarge makes large texts wait for one another, and returns what ends that: each
+// takes some 100 MB for a moment.
+func (s *Server) oneLarge(n int) (done func()) {
+	if n < smallRequest/4 {
+		return func() {}
+	}
+	s.large.Lock()
+	return s.large.Unlock
 }
 
 // handleDetokenize serves POST /detokenize.
@@ -145,6 +176,15 @@ func (s *Server) handleDetokenize(ctx *fasthttp.RequestCtx) {
 		s.writeError(ctx, err)
 		return
 	}
+	// A token of two bytes in the body may stand for a hundred.
+	n := 0
+	for _, id := range b.Tokens {
+		if n += len(s.cfg.Engine.TokenText(id)); n > maxTextBytes {
+			s.writeError(ctx, textTooLong("tokens"))
+			return
+		}
+	}
+	defer s.oneLarge(n)()
 	s.writeJSON(ctx, map[string]string{"prompt": s.cfg.Engine.Detokenize(b.Tokens, false)})
 }
 

@@ -100,7 +100,7 @@ func (s *Server) writeError(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &full):
 		e = &apiError{status: s.cfg.OverloadStatus, message: full.Error()}
 		ctx.Response.Header.Set("Retry-After", strconv.Itoa(actors.RetrySeconds(full.RetryAfter)))
-	case errors.Is(err, actors.ErrDraining), errors.Is(err, actors.ErrNotReady):
+	case errors.Is(err, actors.ErrDraining):
 		e = &apiError{status: 503, message: err.Error()}
 		ctx.Response.Header.Set("Retry-After", "1")
 	default:

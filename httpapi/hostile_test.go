@@ -86,6 +86,12 @@ func TestHostileBodiesTakeMemoryInProportion(t *testing.T) {
 		n := size / (len(item) + 1)
 		return strings.Repeat(item+",", n-1) + item
 	}
+	longest := ""
+	for id, most := 0, 0; id < s.e.VocabSize(); id++ {
+		if n := len(s.e.TokenText(int32(id))); n > most {
+			longest, most = fmt.Sprint(id), n
+		}
+	}
 	var numbered strings.Builder
 	for i := 0; numbered.Len() < size; i++ {
 		fmt.Fprintf(&numbered, `"%d":1,`, i)
@@ -109,7 +115,9 @@ func TestHostileBodiesTakeMemoryInProportion(t *testing.T) {
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":[` + list(`{}`) + `]}]}`},
 		{"/v1/chat/completions", `{"messages":[{"role":"user","content":""}],"max_tokens":0,"chat_template_kwargs":{` + entries + `}}`},
 		{"/tokenize", `{"messages":[` + list(`{}`) + `]}`},
+		{"/tokenize", `{"prompt":"` + strings.Repeat("a ", size/2) + `","return_token_strs":true}`},
 		{"/detokenize", `{"tokens":[` + list(`-1`) + `]}`},
+		{"/detokenize", `{"tokens":[` + list(longest) + `]}`},
 	} {
 		text := request("POST", c.path, c.body)
 		conn := s.dial()

@@ -14,7 +14,8 @@ import (
 // place.
 const (
 	// maxInbound bounds the bytes of requests that are being read or wait to be
-	// tokenized, of all connections. Sixteen of the largest fit.
+	// tokenized, and of large answers that wait for their clients, of all
+	// connections. Sixteen of the largest requests fit.
 	maxInbound = 512 << 20
 	// smallRequest is read whatever others send: ordinary requests pass a server
 	// that is being flooded.
@@ -68,6 +69,26 @@ func (s *Server) inboundFull(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Retry-After", "1")
 	s.writeError(ctx, &apiError{status: 503, message: errInboundFull.Error() + ": the limit is " + itoa(int(s.inbound.limit)) + " bytes in all"})
 	ctx.SetConnectionClose()
+}
+
+// holdAnswer counts a large answer that is not streamed until it has left, which is
+// one or two write deadlines at most. If there is no room for it, it is a refusal.
+func (s *Server) holdAnswer(ctx *fasthttp.RequestCtx) {
+	c, ok := ctx.Conn().(*conn)
+	if !ok || ctx.Response.IsBodyStream() {
+		return
+	}
+	n := int64(len(ctx.Response.Body()))
+	switch {
+	case n < smallRequest:
+	case s.inbound.keep(n):
+		c.read += n // let go of with the request
+	default:
+		ctx.Response.Reset()
+		ctx.Response.Header.Set("Retry-After", "1")
+		s.writeError(ctx, &apiError{status: 503, message: "too many large answers wait for their clients: the limit is " +
+			itoa(int(s.inbound.limit)) + " bytes of requests and answers in all"})
+	}
 }
 
 // letGo drops a request's body as soon as nobody reads it any more. A large buffer

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -131,4 +132,52 @@ func TestLargeRequestsThatWaitAreBounded(t *testing.T) {
 	}
 	eventually(t, "nothing is counted at rest", func() bool { return s.inbound.bytes.Load() == 0 })
 	s.post(bodies[0].path, bodies[0].body).failure(400)
+}
+
+// Large answers that nobody reads cannot take all memory: they are counted with the
+// requests, and each is let go of when its client has missed a deadline.
+func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
+	s := startServer(t, func(u *setup) { u.http.WriteDeadline = 2 * time.Second })
+	s.inbound.limit = 24 << 20
+	ask := `{"prompt":"` + strings.Repeat("a b ", 240<<10) + `","return_token_strs":true}`
+	var all []*client
+	for range 8 { // a body is smaller than what is always read, its answer is not
+		c := s.dial()
+		_ = c.Conn.(*net.TCPConn).SetReadBuffer(64 << 10) // the kernel would take it all
+		c.send(request("POST", "/tokenize", ask))
+		all = append(all, c)
+	}
+	held := int64(0)
+	eventually(t, "answers are held", func() bool { held = max(held, s.inbound.bytes.Load()); return held > s.inbound.limit/2 })
+	if a := s.post("/v1/completions", short); a.status != 200 {
+		t.Errorf("a small request beside them: status %d: %s", a.status, a.body)
+	}
+	eventually(t, "they are let go of although nobody has read them", func() bool {
+		held = max(held, s.inbound.bytes.Load())
+		return s.inbound.bytes.Load() == 0
+	})
+	if most := s.inbound.limit + 8<<20; held > most { // the small bodies are counted, and read anyway
+		t.Errorf("%d bytes were held, limit %d", held, s.inbound.limit)
+	}
+	refused, cut := 0, 0
+	for _, c := range all {
+		r, err := c.read()
+		switch {
+		case err != nil:
+			cut++
+		case r.status == 503:
+			refused++
+			if r.failure(503); r.header["retry-after"] == "" || !strings.Contains(r.text(), "limit is") {
+				t.Errorf("%v %.200s", r.header, r.body)
+			}
+		default:
+			t.Errorf("status %d, %d bytes, although nobody read for the deadline", r.status, len(r.body))
+		}
+	}
+	if refused == 0 || cut == 0 {
+		t.Errorf("%d were refused, %d cut off", refused, cut)
+	}
+	if r := s.post("/tokenize", ask); r.status != 200 {
+		t.Errorf("afterwards: status %d: %.200s", r.status, r.body)
+	}
 }

@@ -47,6 +47,7 @@ func TestEachLimitIsNamed(t *testing.T) {
 		{"names", maxJSONNames, "/v1/completions", func(n int) string { // prompt, user and max_tokens are three
 			return `{"prompt":[1],"user":` + list(`{"a":1}`, n-3) + `,"max_tokens":1}`
 		}, false},
+		{"the text", maxTextBytes, "/tokenize", func(n int) string { return `{"prompt":"` + strings.Repeat("a ", n/2) + strings.Repeat("a", n%2) + `"}` }, false},
 		{"model", maxModelChars, "/v1/completions", func(n int) string { return `{"prompt":[1],"model":"` + strings.Repeat("x", n) + `"}` }, true},
 	} {
 		c.send(request("POST", l.path, l.body(l.limit+1)))

@@ -77,6 +77,7 @@ type Server struct {
 	watcher *watcher
 	closing atomic.Bool // answers carry Connection: close
 	inbound inbound
+	large   sync.Mutex // held while a large text is tokenized
 
 	mu        sync.Mutex
 	down      bool // Shutdown was called
@@ -221,6 +222,7 @@ func (s *Server) guard(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 		_ = ctx.SetWriteDeadline(time.Now().Add(s.cfg.WriteDeadline))
 		h(ctx)
 		s.letGo(ctx)
+		s.holdAnswer(ctx)
 		if s.closing.Load() {
 			ctx.SetConnectionClose()
 		}

@@ -26,7 +26,7 @@ import (
 const maxBatch = 64
 
 // laneSize is the number of places of the express lane. The Scheduler's lane
-// holds at most a StepBound and a StepDone of each of two epochs.
+// holds at most two stepDone messages, one from rest and one of a step, of each of two epochs.
 const laneSize = 8
 
 // Handler is an actor's behaviour. Both methods run on the actor's goroutine.

@@ -341,14 +341,6 @@ func (c *Core) Stats() Stats {
 // Idle reports whether no sequence is known.
 func (c *Core) Idle() bool { return len(c.seqs) == 0 }
 
-// InFlight returns the step that runs, or 0.
-func (c *Core) InFlight() StepID {
-	if c.inFlight == nil {
-		return 0
-	}
-	return c.lastStep
-}
-
 // Calibrate feeds the cost model with a measured step of n tokens that follow
 // start tokens of context.
 func (c *Core) Calibrate(start, n int, elapsed time.Duration) {

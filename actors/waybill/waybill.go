@@ -22,7 +22,7 @@ func Wall(stamp int64) time.Time { return start.Add(time.Duration(stamp - 1)) }
 type Milestone int
 
 // The milestones in the order in which an ordinary sequence passes them. 14–16
-// keep no order among themselves. docs/ARCHITECTURE.md says who stamps which.
+// keep no order among themselves. docs/ARCHITECTURE.md says which function stamps which.
 const (
 	Arrived    Milestone = iota // first byte of the request read
 	Received                    // headers and body complete
@@ -67,8 +67,8 @@ const (
 	Running Reason = iota
 	Stop           // end-of-sequence, stop token or stop string
 	Length         // max_tokens or the context's end
-	Abort          // the client went away, was too slow, or the server drained
-	Error          // the engine failed
+	Abort          // the client went away or was too slow
+	Error          // the engine failed, or the server's shutdown cut it off
 )
 
 // String returns the reason as it stands in finish_reason and in metrics.

@@ -204,23 +204,24 @@ func TestPhaseProbeOfAServerThatWorksInSteps(t *testing.T) {
 	if !strings.Contains(out, "phase probe: 15 requests into 2 decoding streams") {
 		t.Errorf("report:\n%s", out)
 	}
-	// The streams get a token at each tick.
-	var itl float64
-	if _, after, ok := strings.Cut(out, "ITL of the streams meanwhile, ms"); !ok {
-		t.Errorf("no ITL:\n%s", out)
-	} else if _, err := fmt.Sscan(after, &itl); err != nil || itl < 15 || itl > 40 {
-		t.Errorf("mean ITL %g ms (%v), want about 20", itl, err)
-	}
-	// Each probe waits for one to two ticks.
-	var added float64
-	for _, l := range strings.Split(out, "\n") {
-		if strings.Contains(l, "added wait, ms") {
-			if _, err := fmt.Sscan(strings.TrimSpace(strings.Split(l, "ms")[1]), &added); err != nil {
-				t.Fatal(err)
-			}
+	mean := func(name string) (v float64) {
+		t.Helper()
+		_, after, ok := strings.Cut(out, name)
+		if !ok {
+			t.Fatalf("no %q:\n%s", name, out)
 		}
+		if _, err := fmt.Sscan(after, &v); err != nil {
+			t.Fatalf("%q: %v:\n%s", name, err, out)
+		}
+		return v
 	}
-	if added < 20 || added > 60 {
-		t.Errorf("mean added wait %g ms, want about 30:\n%s", added, out)
+	// Ticks come late on a busy machine, so all is told in steps: the streams get a token at each, and a probe
+	// waits for one to two.
+	tick := mean("  step, ms")
+	if itl := mean("ITL of the streams meanwhile, ms"); itl < 0.7*tick || itl > 1.5*tick {
+		t.Errorf("mean ITL %g ms, want about a step of %g ms:\n%s", itl, tick, out)
+	}
+	if added := mean("added wait, ms"); added < tick || added > 3*tick {
+		t.Errorf("mean added wait %g ms, want about 1.5 steps of %g ms:\n%s", added, tick, out)
 	}
 }

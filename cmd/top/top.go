@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// URL is the server's, as http://host:port; Key its API key, or empty.
 	URL, Key string
-	// Once prints one view as text and returns: for scripts.
+	// Once prints all views as text and returns: for scripts.
 	Once bool
 	// Out is where Once prints.
 	Out io.Writer

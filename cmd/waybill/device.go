@@ -30,7 +30,7 @@ const (
 	// cpuChunkMs is the longest prefill chunk on a CPU while others stream, where a decode
 	// step is 5 to 10 ms: chunks as short as that spend half of the time on decode
 	// rows. 8 clients that came together had their first token after 2.4 s with chunks
-	// of 10 ms and after 0.4 s with 30 or more (p50, 256 tokens in; docs/CPU.md), while a
+	// of 10 ms and after 0.4 s with 30 or more (p50, 256 tokens in; docs/adr/0004), while a
 	// stream still gets its next one within some 50 ms.
 	cpuChunkMs = 40
 )

@@ -128,6 +128,8 @@ func (c *peer) answer(each func(events int) bool) (*talk, error) {
 		t.body = string(b)
 		return t, err
 	}
+	var body strings.Builder
+	defer func() { t.body = body.String() }()
 	rest := ""
 	for {
 		s, err := c.chunk()
@@ -135,7 +137,7 @@ func (c *peer) answer(each func(events int) bool) (*talk, error) {
 			return t, err
 		}
 		now := time.Now()
-		t.body += s
+		body.WriteString(s)
 		parts := strings.Split(rest+s, "\n\n")
 		rest = parts[len(parts)-1]
 		for _, e := range parts[:len(parts)-1] {
@@ -344,4 +346,9 @@ func prompt(seed, n int) string {
 // completion formats a greedy request that runs to its full length.
 func completion(prompt string, maxTokens int, stream bool) string {
 	return fmt.Sprintf(`{"prompt":%s,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":%t}`, prompt, maxTokens, stream)
+}
+
+// counted is a streamed completion whose events say how many tokens there are.
+func counted(prompt string, maxTokens int) string {
+	return strings.TrimSuffix(completion(prompt, maxTokens, true), "}") + `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`
 }

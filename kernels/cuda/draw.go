@@ -18,7 +18,7 @@ const (
 	maxDraws = maxGraphRows
 	// drawWords is the length of Row of src/draw.cu, editWords that of Edit.
 	drawWords, editWords = 16, 3
-	// drawLists is what src/draw.cu keeps of a row: 32 segments of 512 entries.
+	// drawListBytes is what src/draw.cu keeps of a row: 32 segments of 512 entries.
 	drawListBytes = 32 * 512 * 8
 	// drawShared is the kernel's dynamic shared memory: 8 sums for each of 1024 threads.
 	drawShared = 8 * 1024 * 8

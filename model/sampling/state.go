@@ -9,7 +9,7 @@ import (
 // State is what sampling remembers of one sequence. It lives as long as the
 // sequence, through preemptions too, and belongs to whoever samples it.
 type State struct {
-	numOutput int
+	numOutput int // tokens appended; the next draw is this number of the sequence's seed
 	// Mask, if not nil, has a bit set for each token that may come next. The
 	// owner sets it before each step: structured output prepares it elsewhere.
 	Mask []uint64
@@ -45,10 +45,6 @@ func (s *State) Append(id int32) {
 		s.seen[s.find(id)].Count++
 	}
 }
-
-// NumOutput returns how many tokens were appended. The next draw is number
-// NumOutput of the sequence's seed.
-func (s *State) NumOutput() int { return s.numOutput }
 
 // find returns the place of id in seen, added if new.
 func (s *State) find(id int32) int32 {

@@ -123,11 +123,11 @@ func checkOutput(t *testing.T, tok *Tokenizer, p tinyPrompt, ids []int32) {
 	}
 	for _, id := range ids {
 		if tok.has(id, flagByte) {
-			run = tok.TokenBytes(run, id)
+			run = append(run, tok.TokenText(id)...)
 			continue
 		}
 		endRun()
-		out = tok.TokenBytes(out, id)
+		out = append(out, tok.TokenText(id)...)
 	}
 	endRun()
 	if tok.sentence == nil { // invalid bytes are written alike

@@ -108,7 +108,7 @@ func TestConfigNamesTheEnds(t *testing.T) {
 		t.Error("an unknown EOS gave no error")
 	}
 	tok := must(t)(FromHF(file, []byte(`{"added_tokens_decoder":{"1000":{"content":"<new>","special":true}}}`)))
-	if id, ok := tok.ID("<new>"); !ok || id != 1000 || !tok.IsSpecial(1000) || tok.VocabSize() != 1001 {
+	if id, ok := tok.ID("<new>"); !ok || id != 1000 || !tok.has(1000, flagSpecial) || tok.VocabSize() != 1001 {
 		t.Errorf("token of the config: id %d, %v, vocabulary %d", id, ok, tok.VocabSize())
 	}
 }

@@ -88,19 +88,14 @@ type Tokenizer struct {
 // VocabSize returns the number of ids, which is the largest id plus one.
 func (t *Tokenizer) VocabSize() int { return len(t.flags) }
 
-// TokenText returns the text that id decodes to, which need not be valid UTF-8; "" for an unknown id.
+// TokenText returns the text that id decodes to, which need not be valid UTF-8; "" for an unknown id. In
+// SentencePiece-style vocabularies ▁ is a space.
 func (t *Tokenizer) TokenText(id int32) string {
 	if id < 0 || int(id) >= len(t.flags) {
 		return ""
 	}
 	return t.text[t.offsets[id]:t.offsets[id+1]]
 }
-
-// TokenBytes appends the bytes that id decodes to. In SentencePiece-style vocabularies ▁ is a space.
-func (t *Tokenizer) TokenBytes(dst []byte, id int32) []byte { return append(dst, t.TokenText(id)...) }
-
-// IsSpecial reports whether id is left out by a Decode that skips special tokens.
-func (t *Tokenizer) IsSpecial(id int32) bool { return t.has(id, flagSpecial) }
 
 // IsControl reports whether id is a control token: one that text becomes only under ParseSpecial.
 func (t *Tokenizer) IsControl(id int32) bool { return t.has(id, flagControl) }

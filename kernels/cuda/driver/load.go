@@ -43,9 +43,6 @@ func Load() error {
 	return loadErr
 }
 
-// MissingSymbols counts the listed driver calls that the loaded driver lacks.
-func MissingSymbols() int { return int(C.driver_missing()) }
-
 func check(r C.CUresult, what string) error {
 	switch r {
 	case C.CUDA_SUCCESS:
