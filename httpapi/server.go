@@ -44,8 +44,8 @@ type Config struct {
 	Engine *actors.Engine
 	// Names are the model's names; the first is reported.
 	Names []string
-	// APIKey, if set, is needed as a bearer token for /v1 paths and for
-	// /tokenize and /detokenize.
+	// APIKey, if set, is needed as a bearer token for /v1 paths, /tokenize, /detokenize
+	// and the console's API.
 	APIKey string
 	// OverloadStatus is the status of a refusal: 503 or 429.
 	OverloadStatus int
