@@ -395,7 +395,8 @@ func TestSimulatedRunsKeepEveryInvariant(t *testing.T) {
 			}
 		})
 	}
-	if f := fates; f.replaced == 0 || f.withdrawn == 0 || f.void == 0 || f.whole == 0 || f.cut == 0 {
+	// A plan that is taken for nothing is rare: two of 150 seeds have one. The simulated day has thousands.
+	if f := fates; f.replaced == 0 || f.withdrawn == 0 || f.void == 0 && !testing.Short() || f.whole == 0 || f.cut == 0 {
 		t.Errorf("not all that may become of a plan did: %+v", f)
 	}
 	t.Logf("plans: %+v", fates)
