@@ -75,6 +75,8 @@ func (x *deviceExecutor) draw() {
 
 // Wait polls until the step's tokens are on the host.
 func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras) error {
+	before := x.ended
+	x.ended, x.idle = 0, -1 // after a step that fails too
 	if x.started != nil {
 		return x.started
 	}
@@ -83,9 +85,8 @@ func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras) err
 	if err != nil {
 		return err
 	}
-	x.idle = -1
-	if x.ended != 0 {
-		x.idle = at.Started - x.ended
+	if before != 0 {
+		x.idle = at.Started - before
 	}
 	x.ended = at.Ended
 	for i := range results {

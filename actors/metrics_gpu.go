@@ -16,7 +16,12 @@ var gpuSeries = []struct {
 	{"DCGM_FI_DEV_GPU_UTIL", "Time with a kernel running, percent.", func(g GPUInfo) float64 { return g.Utilisation * 100 }},
 	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Time with device memory read or written, percent.", func(g GPUInfo) float64 { return g.MemoryBusy * 100 }},
 	{"DCGM_FI_DEV_FB_USED", "Device memory in use, MiB.", func(g GPUInfo) float64 { return float64(g.MemoryUsed) / (1 << 20) }},
-	{"DCGM_FI_DEV_FB_FREE", "Device memory not in use, MiB.", func(g GPUInfo) float64 { return float64(g.MemoryTotal-g.MemoryUsed) / (1 << 20) }},
+	{"DCGM_FI_DEV_FB_FREE", "Device memory not in use, MiB.", func(g GPUInfo) float64 {
+		if g.MemoryUsed < 0 {
+			return -1
+		}
+		return float64(g.MemoryTotal-g.MemoryUsed) / (1 << 20)
+	}},
 	{"DCGM_FI_DEV_SM_CLOCK", "Clock of the multiprocessors, MHz.", func(g GPUInfo) float64 { return g.SMClock }},
 	{"DCGM_FI_DEV_MEM_CLOCK", "Clock of the memory, MHz.", func(g GPUInfo) float64 { return g.MemClock }},
 	{"DCGM_FI_DEV_POWER_USAGE", "Power drawn, W.", func(g GPUInfo) float64 { return g.PowerW }},

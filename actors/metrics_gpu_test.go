@@ -14,6 +14,21 @@ func aGPU() GPUInfo {
 	}
 }
 
+func TestMemoryThatIsNotReportedIsNeitherUsedNorFree(t *testing.T) {
+	cfg := testConfig()
+	cfg.Telemetry = func() ([]GPUInfo, error) {
+		g := aGPU()
+		g.MemoryUsed, g.MemoryTotal = -1, -1
+		return []GPUInfo{g}, nil
+	}
+	got := gauges(t, startEngine(t, cfg))
+	for _, name := range []string{"DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"} {
+		if v, ok := got[name]; ok {
+			t.Errorf("%s is %g", name, v)
+		}
+	}
+}
+
 // gauges returns the values of the devices' series.
 func gauges(t *testing.T, e *testEngine) map[string]float64 {
 	t.Helper()
