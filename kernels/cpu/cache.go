@@ -7,7 +7,13 @@ import (
 )
 
 // cache is paged KV memory, outside the Go heap and touched lazily:
-// [layer][keys, values][block][kv head][the block's vectors of that head].
+// [block][layer][keys, values][kv head][the block's vectors of that head].
+//
+// A block's layers lie together, so that a block that is used for the first time
+// touches new pages in one place. With layers outside, its 60 pieces of
+// SmolLM2-135M lay in 60 large pages: the kernel cleared 120 MiB within one step,
+// which took 0.4 s instead of 0.05 at worst, and every 16th token of a stream that
+// reached new memory came 10 ms late.
 //
 // Values lie as [offset][headDim]. Keys lie transposed, in strips of up to 16
 // offsets, [headDim][width of strip]: a register then holds one element of 16
@@ -16,8 +22,8 @@ type cache struct {
 	spec kernels.CacheSpec
 	mem  memory
 	// size is the bytes of an element; head is the elements of one head in one
-	// block, layer those of keys or of values in a layer.
-	size, head, layer int
+	// block, values those of all its heads.
+	size, head, values int
 }
 
 // newCache maps the memory.
@@ -34,7 +40,7 @@ func newCache(spec kernels.CacheSpec) (*cache, error) {
 	head := spec.BlockSize * spec.HeadDim
 	return &cache{
 		spec: spec, mem: m, size: spec.DType.BlockBytes(),
-		head: head, layer: spec.NumBlocks * spec.NumKVHeads * head,
+		head: head, values: spec.NumKVHeads * head,
 	}, nil
 }
 
@@ -49,12 +55,12 @@ func (c *cache) keyHead(layer, kvHead, block int) int {
 	if block < 0 || block >= c.spec.NumBlocks {
 		panic(bug("cache block %d of %d", block, c.spec.NumBlocks))
 	}
-	return 2*layer*c.layer + (block*c.spec.NumKVHeads+kvHead)*c.head
+	return 2*(block*c.spec.Layers+layer)*c.values + kvHead*c.head
 }
 
 // valueHead is keyHead for values.
 func (c *cache) valueHead(layer, kvHead, block int) int {
-	return c.keyHead(layer, kvHead, block) + c.layer
+	return c.keyHead(layer, kvHead, block) + c.values
 }
 
 // strip returns, for an offset in a block, the element at which its key begins
