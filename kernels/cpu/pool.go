@@ -41,8 +41,11 @@ type pool struct {
 	current task
 	failure atomic.Pointer[failure]
 
-	// stalls decides whether the workers are worth having; the owner's alone.
+	// stalls decides whether the workers are worth having, looked at before every
+	// reviewEvery-th of the tasks of a step; both are the owner's alone.
 	stalls stalls
+	tasks  int
+	inStep bool // between begin and end; the owner's alone
 
 	stopped sync.WaitGroup
 }
@@ -77,18 +80,36 @@ func (p *pool) close() {
 	p.stopped.Wait()
 }
 
+// reviewEvery keeps the clock, some 40 ns, out of most of the 200 tasks of a step.
+const reviewEvery = 4
+
 // begin wakes the workers. It does not wait for them.
 func (p *pool) begin() {
-	if p.threads == 1 || !p.stalls.begin(time.Now()) {
+	if p.threads == 1 {
 		return
 	}
-	p.gate.set(gateOpen)
+	p.inStep = true
+	if p.stalls.begin(time.Now()) {
+		p.gate.set(gateOpen)
+	}
 }
 
 // end lets the workers park.
 func (p *pool) end() {
+	p.inStep = false
 	if p.helped() {
 		p.stalls.end(time.Now())
+		p.gate.set(gateShut)
+	}
+}
+
+// review parks workers that stall, and wakes them when their rest is over.
+func (p *pool) review(now time.Time) {
+	if !p.helped() {
+		if p.stalls.begin(now) {
+			p.gate.set(gateOpen)
+		}
+	} else if !p.stalls.judge(now) {
 		p.gate.set(gateShut)
 	}
 }
@@ -100,6 +121,11 @@ func (p *pool) helped() bool { return p.gate.state.Load() == gateOpen }
 func (p *pool) run(t task, chunks int) {
 	if chunks > maxChunks {
 		panic(bug("a task of %d chunks", chunks))
+	}
+	if p.inStep {
+		if p.tasks++; p.tasks%reviewEvery == 0 {
+			p.review(time.Now())
+		}
 	}
 	if p.threads == 1 || chunks <= 1 || !p.helped() {
 		for i := range chunks {
