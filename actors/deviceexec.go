@@ -26,7 +26,7 @@ type deviceExecutor struct {
 // newDeviceExecutor makes the KV memory and, if scratch is nil, the activations on the
 // device.
 func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheSpec, maxTokens, maxLogits int, scratch *model.Scratch) (*deviceExecutor, error) {
-	host, err := newHostExecutor(m, spec, maxTokens, maxLogits, scratch)
+	host, err := newHostExecutor(m, spec, maxTokens, maxLogits, scratch, false)
 	if err != nil {
 		return nil, err
 	}

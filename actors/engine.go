@@ -170,7 +170,8 @@ func (e *Engine) newExecutor() (Executor, error) {
 		x, err = newDeviceExecutor(e.model, step, spec, e.cfg.MaxBatchedTokens, e.logitRows(), e.cfg.Scratch)
 		e.cfg.Scratch = nil
 	} else {
-		x, err = newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows(), nil)
+		// Beside the memory of a step that hangs, new memory is taken as it is needed.
+		x, err = newHostExecutor(e.model, spec, e.cfg.MaxBatchedTokens, e.logitRows(), nil, e.exec == nil)
 	}
 	if err != nil || e.cfg.Wrap == nil {
 		return x, err

@@ -35,11 +35,16 @@ type hostRow struct {
 }
 
 // newHostExecutor makes the KV memory and, if scratch is nil, the activations for steps
-// of up to maxTokens tokens.
-func newHostExecutor(m *model.Model, spec kernels.CacheSpec, maxTokens, maxLogits int, scratch *model.Scratch) (*hostExecutor, error) {
+// of up to maxTokens tokens. With prefault no step is the first to touch KV memory.
+func newHostExecutor(m *model.Model, spec kernels.CacheSpec, maxTokens, maxLogits int, scratch *model.Scratch, prefault bool) (*hostExecutor, error) {
 	cache, err := m.Backend().NewCache(spec)
 	if err != nil {
 		return nil, fmt.Errorf("actors: KV memory: %w", err)
+	}
+	if p, ok := cache.(kernels.Prefaulter); ok && prefault {
+		if err := p.Prefault(); err != nil {
+			return nil, errors.Join(fmt.Errorf("actors: KV memory: %w", err), cache.Close())
+		}
 	}
 	if scratch == nil {
 		if scratch, err = m.NewScratch(maxTokens, maxLogits); err != nil {

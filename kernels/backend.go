@@ -74,6 +74,14 @@ type Cache interface {
 	Close() error
 }
 
+// Prefaulter is a Cache whose memory the system would hand out page by page as it
+// is first touched, within steps.
+type Prefaulter interface {
+	// Prefault makes the system hand all of it out now. An error says that it has not
+	// got so much.
+	Prefault() error
+}
+
 // Batch is one step's input in device-neutral form. It is built by the step's
 // owner, only read by the backend, and reused after End.
 type Batch struct {

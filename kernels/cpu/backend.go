@@ -118,7 +118,9 @@ func (b *Backend) Pack(parts ...kernels.HostTensor) (kernels.Weight, error) {
 }
 
 // NewCache returns zeroed KV memory.
-func (b *Backend) NewCache(spec kernels.CacheSpec) (kernels.Cache, error) { return newCache(spec) }
+func (b *Backend) NewCache(spec kernels.CacheSpec) (kernels.Cache, error) {
+	return newCache(spec, b.options.Threads)
+}
 
 // Begin starts a step over batch and wakes the workers.
 func (b *Backend) Begin(batch *kernels.Batch) {

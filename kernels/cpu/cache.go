@@ -1,12 +1,16 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"waybill/kernels"
 )
 
-// cache is paged KV memory, outside the Go heap and touched lazily:
+// cache is paged KV memory, outside the Go heap and touched lazily unless it is
+// prefaulted:
 // [block][layer][keys, values][kv head][the block's vectors of that head].
 //
 // A block's layers lie together, so that a block that is used for the first time
@@ -24,10 +28,11 @@ type cache struct {
 	// size is the bytes of an element; head is the elements of one head in one
 	// block, values those of all its heads.
 	size, head, values int
+	threads            int // to prefault with
 }
 
 // newCache maps the memory.
-func newCache(spec kernels.CacheSpec) (*cache, error) {
+func newCache(spec kernels.CacheSpec, threads int) (*cache, error) {
 	if err := checkCache(spec); err != nil {
 		return nil, err
 	}
@@ -40,12 +45,38 @@ func newCache(spec kernels.CacheSpec) (*cache, error) {
 	head := spec.BlockSize * spec.HeadDim
 	return &cache{
 		spec: spec, mem: m, size: spec.DType.BlockBytes(),
-		head: head, values: spec.NumKVHeads * head,
+		head: head, values: spec.NumKVHeads * head, threads: threads,
 	}, nil
 }
 
 // Spec returns what the cache was made from.
 func (c *cache) Spec() kernels.CacheSpec { return c.spec }
+
+// Prefault touches every page: 0.4 to 1 s per GiB with two threads. A large page that
+// a step touches first costs the step up to 8 ms, and one comes every 90 tokens of
+// SmolLM2-135M.
+func (c *cache) Prefault() error {
+	const piece = 16 * hugePage
+	var next atomic.Int64
+	errs := make([]error, c.threads)
+	var wg sync.WaitGroup
+	for i := range c.threads {
+		wg.Go(func() {
+			for errs[i] == nil {
+				at := int(next.Add(1)-1) * piece
+				if at >= len(c.mem.bytes) {
+					return
+				}
+				errs[i] = populate(c.mem.bytes[at:min(at+piece, len(c.mem.bytes))])
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("cpu: the system has no %d MiB for the KV cache: %w", c.spec.Bytes()>>20, err)
+	}
+	return nil
+}
 
 // Close gives the memory back.
 func (c *cache) Close() error { return c.mem.close() }
