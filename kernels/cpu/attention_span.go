@@ -148,7 +148,7 @@ func (w *attentionWork) locate(base, first, end int) int {
 	n := (first - base) / tileRows
 	for p := first; p < end; p += tileRows {
 		at := c.keyHead(w.task.layer.Layer, w.kvHead, int(w.seq.Blocks[p/size])) + p%size*dim
-		s.keyTiles[n], s.valueTiles[n] = c.address(at), c.address(at+c.values)
+		s.keyTiles[n], s.valueTiles[n] = c.address(at), c.address(at+c.layer)
 		n++
 	}
 	tiles := n
