@@ -27,7 +27,7 @@ type serveCmd struct {
 	MaxNumSeqs           int     `default:"-1" help:"Sequences that run at once. -1: 32 on a CPU, 256 on a GPU."`
 	MaxNumBatchedTokens  int     `default:"-1" help:"Tokens of one step. -1: 2048 on a CPU, 8192 on a GPU."`
 	BlockSize            int     `default:"16" help:"Tokens in a KV block."`
-	KVCacheMemoryBytes   string  `name:"kv-cache-memory-bytes" help:"Memory for the KV cache; suffixes KiB, MiB, GiB. Default: 1GiB on a CPU; on a GPU what --gpu-memory-utilization leaves."`
+	KVCacheMemoryBytes   string  `name:"kv-cache-memory-bytes" help:"Memory for the KV cache, taken at the start; suffixes KiB, MiB, GiB. Default: 1GiB on a CPU; on a GPU what --gpu-memory-utilization leaves."`
 	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" default:"0.9" help:"Share of the GPU's memory to use."`
 	KVCacheDtype         string  `name:"kv-cache-dtype" default:"auto" enum:"auto, f32, f16, bf16" help:"Type of cached keys and values: ${enum}."`
 	EnablePrefixCaching  bool    `default:"true" negatable:"" help:"Reuse KV blocks of equal prompt beginnings."`
