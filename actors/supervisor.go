@@ -13,7 +13,7 @@ import (
 // errInternal is what clients get when an actor failed under their request.
 var errInternal = &Failure{
 	Status: 500, Type: "InternalServerError",
-	Message: "the engine failed while it worked on this request and is recovering",
+	Message: "the engine failed while it worked on this request; its log says why",
 }
 
 // pipelineFailed tells the Supervisor that Scheduler or GPU-step failed.

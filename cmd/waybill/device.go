@@ -47,7 +47,7 @@ type device struct {
 // be used. It resolves the flags whose defaults depend on the device.
 func (c *serveCmd) openDevice(math cpu.Math) (device, error) {
 	if c.Device != "cpu" {
-		b, err := cuda.Open(cuda.Options{Sync: os.Getenv("WAYBILL_CUDA_SYNC") == "1"})
+		b, err := cuda.Open(cuda.Options{Sync: os.Getenv("WAYBILL_CUDA_SYNC") == "1", Fault: gpuFault()})
 		if err == nil {
 			c.deviceDefaults(256, 8192, gpuChunkMs)
 			return device{backend: b, gpu: true, intakes: max(1, min(maxIntakes, runtime.NumCPU()-4))}, nil

@@ -67,6 +67,8 @@ type Backend struct {
 	batch *kernels.Batch
 	args  driver.Args
 	err   error // the first of the running step
+
+	exceptions *exceptions // nil where the driver writes no dumps
 	unset func()
 }
 
@@ -98,6 +100,7 @@ func Open(o Options) (_ kernels.Backend, err error) {
 		b.streamMax = min(o.StreamRows, maxStreamRows)
 		b.streamSmall = b.streamMax
 	}
+	b.exceptions, _ = watchExceptions() // without it errors are the driver's, and name no kernel
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The primary context is the one that cuBLASLt and the runtime within the
@@ -239,7 +242,11 @@ func (b *Backend) launch(what string, fn cu.Function, grid [3]int, block, shared
 // settled waits for what was queued last, if Options.Sync asks for it.
 func (b *Backend) settled(what string) {
 	if b.options.Sync && b.err == nil {
-		b.fail(what, b.stream.Synchronize())
+		err := b.stream.Synchronize()
+		if err == nil {
+			err = b.exception()
+		}
+		b.fail(what, err)
 	}
 }
 

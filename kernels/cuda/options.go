@@ -13,9 +13,13 @@ type Options struct {
 	// device then names its kernel.
 	Sync bool
 	// Fault, if not nil, is asked before memory is made ("allocate") and before a step
-	// is queued ("step"); its error is taken for the device's. For tests.
+	// is queued ("step"); its error is taken for the device's, except ErrStray: then the
+	// step reads where no memory is. For tests.
 	Fault func(what string) error
 }
+
+// ErrStray makes a step fail on the device. See Options.Fault.
+var ErrStray = errors.New("a stray address")
 
 // ErrNotBuilt says that the program was built without the tag cuda.
 var ErrNotBuilt = errors.New("this binary was built without CUDA: run `make cuda` and use bin/waybill-cuda, or --device cpu")

@@ -121,7 +121,12 @@ func (b *Backend) Start(batch *kernels.Batch, forward kernels.Forward) error {
 		panic(bug("%d rows of logits, at most %d", s.rows, maxPicked))
 	}
 	b.chooseDraws(batch)
-	b.fail("step", b.fault("step"))
+	if err := b.fault("step"); errors.Is(err, ErrStray) {
+		b.args.Reset().Ptr(s.best).Ptr(4096).Ptr(s.best).Int(8)
+		b.launch("stray", b.fn.copyRows, [3]int{1, 1, 1}, 32, 0, &b.args)
+	} else {
+		b.fail("step", err)
+	}
 	if b.err == nil {
 		b.queue(batch, forward)
 	}
@@ -179,6 +184,8 @@ func (b *Backend) abandon() error {
 	b.err, b.batch = nil, nil
 	b.steps.product.waiting, b.steps.turn.waiting = false, false
 	if e := b.stream.Synchronize(); e != nil {
+		err = fmt.Errorf("cuda: step: %w, after: %v", b.named(e), err)
+	} else if e := b.exception(); e != nil {
 		err = fmt.Errorf("cuda: step: %w, after: %v", e, err)
 	}
 	b.unset()
@@ -261,11 +268,16 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 		}
 		asked = time.Now()
 		if err := b.stream.Query(); err != nil && err != cu.NotReady {
-			return kernels.StepTime{}, fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w: set WAYBILL_CUDA_SYNC=1 to see in which kernel",
-				s.number, s.rows, s.replayed, err)
-		} else if err == nil && atomic.LoadInt32(flag) != s.number {
-			return kernels.StepTime{}, fmt.Errorf("cuda: step %d ended without a report", s.number)
+			return kernels.StepTime{}, s.failed(b.named(err))
+		} else if err == nil && atomic.LoadInt32(flag) != s.number && b.exception() == nil {
+			return kernels.StepTime{}, s.failed(errors.New("it ended without a report"))
 		}
+		if err := b.exception(); err != nil {
+			return kernels.StepTime{}, s.failed(err)
+		}
+	}
+	if err := b.exception(); err != nil {
+		return kernels.StepTime{}, s.failed(err)
 	}
 	picks := unsafe.Slice((*[2]int32)(unsafe.Add(s.report, reportPicks)), len(out))
 	for i := range out {
@@ -275,6 +287,11 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 	times := (*[2]uint64)(unsafe.Add(s.report, reportTimes))
 	b.batch, b.err = nil, nil
 	return kernels.StepTime{Started: time.Duration(times[0]), Ended: time.Duration(times[1])}, nil
+}
+
+// failed is the error of a step that the device did not finish.
+func (s *steps) failed(err error) error {
+	return fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w", s.number, s.rows, s.replayed, err)
 }
 
 // ReadLogits copies a row of the last step's logits to the host.

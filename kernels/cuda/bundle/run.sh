@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On the GPU machine: run.sh [tests|speed|serve|probe]... (all without an argument), or
-# run.sh sanitize: memcheck and racecheck over the kernel and step tests. Logs go to $OUT, or to the folder out beside this file.
+# run.sh sanitize: memcheck and racecheck over the kernel and step tests, or run.sh failure. Logs go to $OUT, or to the folder out beside this file.
 set -uo pipefail
 cd "$(dirname "$0")"
 export OUT=${OUT:-$PWD/out}
@@ -56,6 +56,34 @@ probe() {
 			--probe-stream-len 2048 --dump-file "$OUT/dump-Qwen3-8B.log"
 		stop
 	done | tee "$OUT/probe.log"
+}
+
+# failure lets a step of a server read where no memory is, beside 8 streams and 4
+# collected answers: each must end in one error, and the process with a status other than
+# 0 and a message that names the kernel. It needs the bundle of make cuda-bundle FAULTS=1.
+failure() {
+	local i status answers failed=0
+	WAYBILL_TEST_STRAY=400 ./waybill-cuda-faults serve shapes/Qwen3-0.6B --device cuda --load-format dummy --log-format none --port $port >"$OUT/failure.log" 2>&1 &
+	pid=$!
+	until curl -sf http://127.0.0.1:$port/ready >/dev/null; do
+		kill -0 $pid || { tail -5 "$OUT/failure.log"; return 1; }
+		sleep 0.02
+	done
+	for i in {1..12}; do
+		curl -sN -w '\nstatus %{http_code}\n' http://127.0.0.1:$port/v1/completions -H 'Content-Type: application/json' \
+			-d '{"model":"Qwen3-0.6B","prompt":"Once upon a time","max_tokens":4000,"ignore_eos":true,"stream":'$( ((i > 4)) && echo true || echo false)'}' >"$OUT/failure-$i.txt" &
+		answers+=" $!"
+	done
+	wait $answers
+	wait $pid
+	status=$?
+	[[ $status != 0 ]] || { echo "failure: exit status 0"; failed=1; }
+	grep -m1 'kernel copy_rows: illegal address' "$OUT/failure.log" || { echo "failure: no kernel's name"; tail -5 "$OUT/failure.log"; failed=1; }
+	for i in {1..12}; do
+		[[ $(grep -c '"error"' "$OUT/failure-$i.txt") == 1 ]] || { echo "failure: answer $i has not one error:"; tail -c 300 "$OUT/failure-$i.txt"; failed=1; }
+	done
+	echo "failure: exit status of the server $status; statuses of the answers: $(grep -h ^status "$OUT"/failure-*.txt | sort | uniq -c | tr '\n' ' ')"
+	return $failed
 }
 
 # sanitize runs every test under both tools, all side by side. LIMIT (170) is the time

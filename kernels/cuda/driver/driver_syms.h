@@ -160,6 +160,7 @@ X(cuTexRefSetMipmapLevelBias)
 X(cuTexRefSetMipmapLevelClamp)
 
 // this package
+X(cuCoredumpSetAttributeGlobal)
 X(cuFuncSetAttribute)
 X(cuGetErrorName)
 X(cuGraphGetNodes)
