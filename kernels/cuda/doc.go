@@ -54,7 +54,7 @@
 //
 // Memory that cannot be had is kernels.ErrOutOfMemory: of a step, what was queued is
 // waited for, and the next one is as if it had not been. Every other error of a step
-// is final; Options.Sync finds the kernel.
+// is final and names the kernel, if the driver writes core dumps (exception.go).
 //
 // # Threads
 //

@@ -10,7 +10,7 @@ type Options struct {
 	// instead of left to cuBLASLt; 0 means what is best on an H200. For measurements.
 	StreamRows int
 	// Sync waits for every kernel and records no step, which is slow: an error of the
-	// device then names its kernel.
+	// device then names its op.
 	Sync bool
 	// Fault, if not nil, is asked before memory is made ("allocate") and before a step
 	// is queued ("step"); its error is taken for the device's, except ErrStray: then the
