@@ -197,6 +197,11 @@ func TestDeviceIdleIsBookedBetweenSteps(t *testing.T) {
 	cfg := testConfig()
 	cfg.OnCPU = false
 	cfg.Wrap = func(x Executor) Executor { return clocked{x} }
+	cfg.Fault = func(point string) {
+		if point == "step" { // long enough for the next plan to be there
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
 	e := startEngine(t, cfg)
 	g := goldens(t)[0]
 	if _, err := e.serve(e.request(g.IDs, len(g.Tokens)), &testConn{}); err != nil {
