@@ -186,7 +186,8 @@ func (e *Engine) logitRows() int { return LogitRows(e.cfg.MaxSeqs) }
 func LogitRows(maxSeqs int) int { return maxSeqs + sched.PromptLogitRows }
 
 // ring returns the places of a ring that can never be full: each accepted
-// sequence has at most four messages under way to one actor.
+// sequence has at most four messages under way to one actor. Detokenizers, which get
+// one for each step, have tokenRing places more.
 func (e *Engine) ring() int { return 4*e.cfg.MaxQueuedReqs + controlRing }
 
 // spawn starts a long-lived actor with the engine's spin rule.
@@ -246,7 +247,7 @@ func (e *Engine) startFrontend() (err error) {
 	for i := range e.cfg.Detokenizers {
 		var cur *detokActor
 		ref, err := e.spawn(mailbox.Options{
-			Name: fmt.Sprintf("detokenizer-%d", i), Kind: "detokenizer", Ring: e.ring(),
+			Name: fmt.Sprintf("detokenizer-%d", i), Kind: "detokenizer", Ring: e.ring() + tokenRing,
 			New: func(*mailbox.Ref) mailbox.Handler {
 				cur = &detokActor{engine: e, live: map[*Sequence]struct{}{}}
 				return cur
@@ -380,6 +381,18 @@ func newSamplerState(s *Sequence) *sampling.State { return sampling.NewState(s.p
 // shardIndex returns the Detokenizer of a sequence: one for all of a request.
 func (e *Engine) shardIndex(s *Sequence) int {
 	return int(uint64(s.req.seqs[0].ID) % uint64(len(e.shards)))
+}
+
+// tellDetokenizer posts a step's tokens to a shard, when there is a place for them.
+func tellDetokenizer(shard *mailbox.Ref, b *tokenBatch) {
+	for shard.Depth() >= tokenRing {
+		select {
+		case <-shard.Done():
+			return // the engine ends
+		case <-time.After(tokenPause):
+		}
+	}
+	shard.Tell(b)
 }
 
 // tellScheduler posts to the Scheduler of the day. A message that an ending one

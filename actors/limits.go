@@ -14,6 +14,12 @@ const (
 	// controlRing is the places of the Supervisor's and GPU-step's rings, which hold a
 	// few control messages at most, and what other rings have for such messages.
 	controlRing = 64
+	// tokenRing is how many steps' tokens may wait for a Detokenizer, besides what else
+	// its ring has places for. Beyond it the Scheduler waits, and steps with it: a
+	// token is never dropped.
+	tokenRing = 64
+	// tokenPause is how long the Scheduler then sleeps between two looks.
+	tokenPause = 50 * time.Microsecond
 	// ledgerRing holds waybills that ended while the Ledger was busy. A full
 	// ring drops the waybill and counts it; it never holds a request.
 	ledgerRing = 4096

@@ -166,7 +166,7 @@ func (a *schedulerActor) finish(m *stepDone) {
 	for i, b := range a.batches {
 		if b != nil {
 			a.batches[i] = nil
-			a.engine.shards[i].Tell(b)
+			tellDetokenizer(a.engine.shards[i], b)
 		}
 	}
 }

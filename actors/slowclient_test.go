@@ -1,8 +1,11 @@
 package actors
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // A client that takes no bytes must not hold the steps of the others: only the
@@ -41,4 +44,51 @@ func TestNoStepWaitsForASlowClient(t *testing.T) {
 	close(free)
 	wg.Wait()
 	e.quiet()
+}
+
+// A Detokenizer that stands still for hundreds of steps gets every token of them: the
+// Scheduler waits before its ring is full. Aborts find a place in it meanwhile.
+func TestSlowDetokenizerLosesNoToken(t *testing.T) {
+	cfg := testConfig()
+	cfg.MaxQueuedReqs, cfg.Detokenizers = 8, 1
+	var handled atomic.Int64
+	cfg.Fault = func(point string) {
+		if point == "detokenizer" && handled.Add(1) == 20 {
+			time.Sleep(2 * time.Second)
+		}
+	}
+	e := startEngine(t, cfg)
+	g := goldens(t)[0]
+	want, err := e.serve(e.request(g.IDs, 900), &testConn{})
+	if err != nil || len(want) != 900 {
+		t.Fatalf("%d tokens, %v", len(want), err)
+	}
+	handled.Store(0)
+	began := time.Now()
+	gone := make([]*Request, 6)
+	for i := range gone {
+		gone[i] = e.request(g.IDs, 900)
+		w := e.Submit(gone[i])
+		go func() { _, _ = e.finish(gone[i], w, &testConn{}) }()
+	}
+	r := e.request(g.IDs, 900)
+	w := e.Submit(r)
+	eventually(t, "the Detokenizer stands still", func() bool { return handled.Load() >= 20 })
+	time.Sleep(500 * time.Millisecond) // its ring fills
+	for _, r := range gone {
+		e.Abort(r)
+	}
+	got, err := e.finish(r, w, &testConn{})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%d tokens of %d, %v", len(got), len(want), err)
+	}
+	if d := time.Since(began); d < 2*time.Second {
+		t.Errorf("all was over after %v: nothing stood still", d)
+	}
+	e.quiet()
+	for _, i := range e.system.Table() {
+		if i.Kind == "detokenizer" && i.Refused > 0 {
+			t.Errorf("%s refused %d messages", i.Name, i.Refused)
+		}
+	}
 }
