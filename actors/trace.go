@@ -11,23 +11,11 @@ import (
 	"waybill/actors/waybill"
 )
 
-// traceSpans are the child spans of a sequence: neighbouring milestones of the
-// ledger, so they join without gaps.
-var traceSpans = [...]struct {
-	name     string
-	from, to waybill.Milestone
-}{
-	{"receive", waybill.Arrived, waybill.Received},
-	{"decode_json", waybill.Received, waybill.Decoded},
-	{"reserve", waybill.Decoded, waybill.Reserved},
-	{"render", waybill.Reserved, waybill.Rendered},
-	{"tokenize", waybill.Rendered, waybill.Tokenized},
-	{"hop", waybill.Tokenized, waybill.Queued},
-	{"queued", waybill.Queued, waybill.Scheduled},
-	{"prefill", waybill.Scheduled, waybill.FirstToken},
-	{"decode", waybill.FirstToken, waybill.LastToken},
-	{"tail", waybill.LastToken, waybill.LastByte},
-	{"egress", waybill.FirstToken, waybill.FirstByte},
+// traceSpans are the child spans of a sequence: neighbouring parts of the ledger's cut,
+// so they join without gaps.
+var traceSpans = [...]waybill.Part{
+	waybill.Receive, waybill.Decoding, waybill.Reserve, waybill.Render, waybill.Tokenize, waybill.Hop,
+	waybill.Queue, waybill.Prefill, waybill.Decode, waybill.Tail, waybill.Egress,
 }
 
 // traceContext is the client's W3C trace context, as headers.
@@ -90,20 +78,21 @@ func traceSequence(tracer trace.Tracer, model string, s *Sequence, split *waybil
 	if sched, last := b.At(waybill.Scheduled), b.At(waybill.LastToken); sched != 0 && last != 0 {
 		span.SetAttributes(attribute.Float64("gen_ai.latency.time_in_model_inference", float64(last-sched)/1e9))
 	}
-	for _, c := range traceSpans {
-		from, to := b.At(c.from), b.At(c.to)
+	for _, p := range traceSpans {
+		first, last := p.Ends()
+		from, to := b.At(first), b.At(last)
 		if from == 0 || from > end {
 			continue
 		}
 		if to == 0 || to > end {
-			if c.name == "egress" || b.At(waybill.LastByte) != 0 {
+			if p == waybill.Egress || b.At(waybill.LastByte) != 0 {
 				continue
 			}
 			to = end // the phase that it ended in
 		}
-		_, child := tracer.Start(ctx, c.name, trace.WithTimestamp(waybill.Wall(from)))
+		_, child := tracer.Start(ctx, p.String(), trace.WithTimestamp(waybill.Wall(from)))
 		child.End(trace.WithTimestamp(waybill.Wall(to)))
-		if to == end && b.At(c.to) == 0 {
+		if to == end && b.At(last) == 0 {
 			break
 		}
 	}

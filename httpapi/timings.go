@@ -6,30 +6,11 @@ import (
 	"waybill/actors/waybill"
 )
 
-// span is a named difference of two milestones.
-type span struct {
-	name     string
-	from, to waybill.Milestone
-}
-
-// The spans of an answer's timings. Neighbours share a milestone, so those up to
-// finish add up to the total of a collected answer.
-var (
-	intakeSpan  = span{"intake", waybill.Arrived, waybill.Queued}
-	queuedSpan  = span{"queued", waybill.Queued, waybill.Scheduled}
-	prefillSpan = span{"prefill", waybill.Scheduled, waybill.FirstToken}
-	decodeSpan  = span{"decode", waybill.FirstToken, waybill.LastToken}
-	egressSpan  = span{"egress", waybill.FirstToken, waybill.FirstByte}
-	ttftSpan    = span{"ttft", waybill.Arrived, waybill.FirstByte}
-)
-
-// micros returns a stamp in whole microseconds, rounded as in the dump line.
-func micros(ns int64) int64 { return (ns + 500) / 1000 }
-
-// length returns a span in microseconds; ok is false if an end is missing.
-func (s span) length(b *waybill.Waybill) (us int64, ok bool) {
-	from, to := b.At(s.from), b.At(s.to)
-	return micros(to) - micros(from), from != 0 && to != 0
+// length returns a part in microseconds; ok is false if an end is missing.
+func length(b *waybill.Waybill, p waybill.Part) (us int64, ok bool) {
+	first, last := p.Ends()
+	from, to := b.At(first), b.At(last)
+	return waybill.Micros(to) - waybill.Micros(from), from != 0 && to != 0
 }
 
 // appendMillis appends us microseconds as milliseconds.
@@ -37,15 +18,16 @@ func appendMillis(dst []byte, us int64) []byte {
 	return strconv.AppendFloat(dst, float64(us)/1000, 'f', 3, 64)
 }
 
-// timingsOf returns the timings object of a finished sequence: milliseconds. The
-// write that carries it is not over yet, so it has neither tail nor e2e; egress
-// and ttft are there if the first byte left before.
+// timingsOf returns the timings object of a finished sequence: milliseconds, rounded as
+// in the dump line. Neighbours share a milestone. The write that carries it is not over
+// yet, so it has neither tail nor e2e; egress and ttft are there if the first byte left
+// before.
 func timingsOf(b *waybill.Waybill) []byte {
 	dst := append([]byte(nil), '{')
-	for _, s := range [...]span{intakeSpan, queuedSpan, prefillSpan, decodeSpan, egressSpan, ttftSpan} {
-		if us, ok := s.length(b); ok {
+	for _, p := range [...]waybill.Part{waybill.Intake, waybill.Queue, waybill.Prefill, waybill.Decode, waybill.Egress, waybill.TTFT} {
+		if us, ok := length(b, p); ok {
 			dst = append(dst, '"')
-			dst = append(dst, s.name...)
+			dst = append(dst, p.String()...)
 			dst = append(dst, `_ms":`...)
 			dst = appendMillis(dst, us)
 			dst = append(dst, ',')
@@ -75,16 +57,16 @@ func appendTimings(dst []byte, b *waybill.Waybill) []byte {
 // written at now. Its parts add up to the total.
 func serverTiming(b *waybill.Waybill, now int64) string {
 	var dst []byte
-	for _, s := range [...]span{intakeSpan, queuedSpan, prefillSpan, decodeSpan} {
-		if us, ok := s.length(b); ok {
-			dst = append(dst, s.name...)
+	for p := waybill.Intake; p <= waybill.Decode; p++ {
+		if us, ok := length(b, p); ok {
+			dst = append(dst, p.String()...)
 			dst = append(dst, ";dur="...)
 			dst = appendMillis(dst, us)
 			dst = append(dst, ", "...)
 		}
 	}
 	dst = append(dst, "finish;dur="...)
-	dst = appendMillis(dst, micros(now)-micros(b.At(waybill.LastToken)))
+	dst = appendMillis(dst, waybill.Micros(now)-waybill.Micros(b.At(waybill.LastToken)))
 	dst = append(dst, ", total;dur="...)
-	return string(appendMillis(dst, micros(now)-micros(b.At(waybill.Arrived))))
+	return string(appendMillis(dst, waybill.Micros(now)-waybill.Micros(b.At(waybill.Arrived))))
 }

@@ -29,7 +29,7 @@ const (
 	Egress               // first token → first byte
 	TTFT                 // arrived → first byte
 	Tail                 // last token → last byte
-	Wait                 // tokenized → scheduled
+	Wait                 // tokenized → scheduled; this and what follows lies within those above
 	Receive              // arrived → received
 	Decoding             // received → decoded
 	Reserve              // decoded → reserved
@@ -44,6 +44,18 @@ var partNames = [NumParts]string{
 	"intake", "queued", "prefill", "decode", "e2e", "egress", "ttft", "tail", "wait",
 	"receive", "decode_json", "reserve", "render", "tokenize", "hop",
 }
+
+// partEnds are the milestones between which each part lies: the one place where a
+// waybill's cut is written.
+var partEnds = [NumParts]struct{ from, to Milestone }{
+	Intake: {Arrived, Queued}, Queue: {Queued, Scheduled}, Prefill: {Scheduled, FirstToken}, Decode: {FirstToken, LastToken},
+	E2E: {Arrived, LastByte}, Egress: {FirstToken, FirstByte}, TTFT: {Arrived, FirstByte}, Tail: {LastToken, LastByte}, Wait: {Tokenized, Scheduled},
+	Receive: {Arrived, Received}, Decoding: {Received, Decoded}, Reserve: {Decoded, Reserved}, Render: {Reserved, Rendered},
+	Tokenize: {Rendered, Tokenized}, Hop: {Tokenized, Queued},
+}
+
+// Ends returns the milestones that p lies between.
+func (p Part) Ends() (from, to Milestone) { return partEnds[p].from, partEnds[p].to }
 
 // String returns the part's name as it stands in the dump line and in metrics.
 func (p Part) String() string { return partNames[p] }
@@ -84,49 +96,33 @@ func (w *Waybill) Split() Split {
 		w.cut(&s, at)
 		return s
 	}
-	diff := func(p Part, from, to Milestone) {
-		if at[from] != 0 && at[to] != 0 {
-			s.parts[p] = at[to] - at[from]
+	for p := range NumParts {
+		if (p == Egress || p == TTFT) && !w.Stream {
+			continue
 		}
+		s.between(p, at)
 	}
-	diff(Intake, Arrived, Queued)
-	diff(Queue, Queued, Scheduled)
-	diff(Prefill, Scheduled, FirstToken)
-	diff(Decode, FirstToken, LastToken)
-	diff(Tail, LastToken, LastByte)
-	diff(E2E, Arrived, LastByte)
-	if w.Stream {
-		diff(Egress, FirstToken, FirstByte)
-		diff(TTFT, Arrived, FirstByte)
-	}
-	s.intakeParts(at)
 	return s
 }
+
+// between sets a part whose milestones were both passed.
+func (s *Split) between(p Part, at [NumMilestones]int64) {
+	if from, to := p.Ends(); at[from] != 0 && at[to] != 0 {
+		s.parts[p] = at[to] - at[from]
+	}
+}
+
+// Micros returns a stamp in whole microseconds, rounded as everywhere where parts are told.
+func Micros(ns int64) int64 { return (ns + 500) / 1000 }
 
 // micros returns the stamps in whole microseconds, 0 where not reached.
 func (w *Waybill) micros() (at [NumMilestones]int64) {
 	for m := range at {
 		if ns := w.At(Milestone(m)); ns != 0 {
-			at[m] = max((ns+500)/1000, 1)
+			at[m] = max(Micros(ns), 1)
 		}
 	}
 	return at
-}
-
-// intakeParts fills the parts of intake and the wait.
-func (s *Split) intakeParts(at [NumMilestones]int64) {
-	for _, p := range [...]struct {
-		p        Part
-		from, to Milestone
-	}{
-		{Receive, Arrived, Received}, {Decoding, Received, Decoded}, {Reserve, Decoded, Reserved},
-		{Render, Reserved, Rendered}, {Tokenize, Rendered, Tokenized}, {Hop, Tokenized, Queued},
-		{Wait, Tokenized, Scheduled},
-	} {
-		if at[p.from] != 0 && at[p.to] != 0 {
-			s.parts[p.p] = at[p.to] - at[p.from]
-		}
-	}
 }
 
 // cut fills the parts of a sequence that did not reach its ordinary end.
@@ -137,16 +133,14 @@ func (w *Waybill) cut(s *Split, at [NumMilestones]int64) {
 	}
 	s.parts[E2E] = end - at[Arrived]
 	from := at[Arrived]
-	for _, p := range [...]struct {
-		p  Part
-		to Milestone
-	}{{Intake, Queued}, {Queue, Scheduled}, {Prefill, FirstToken}, {Decode, NumMilestones}} {
-		if p.to < NumMilestones && at[p.to] != 0 && at[p.to] <= end {
-			s.parts[p.p] = at[p.to] - from
-			from = at[p.to]
+	for p := Intake; p <= Decode; p++ {
+		_, to := p.Ends()
+		if p != Decode && at[to] != 0 && at[to] <= end {
+			s.parts[p] = at[to] - from
+			from = at[to]
 			continue
 		}
-		s.parts[p.p] = end - from
+		s.parts[p] = end - from
 		break
 	}
 	if w.Stream && s.Has(Decode) && at[FirstByte] != 0 && at[FirstByte] <= end {
@@ -158,7 +152,9 @@ func (w *Waybill) cut(s *Split, at [NumMilestones]int64) {
 			at[m] = 0
 		}
 	}
-	s.intakeParts(at)
+	for p := Wait; p < NumParts; p++ {
+		s.between(p, at)
+	}
 }
 
 // dumpParts are the parts of the dump line, in its order.
