@@ -6,7 +6,4 @@
 // Opens libcuda.so.1, fills the table behind every cu* symbol, calls cuInit.
 // Returns a CUresult, or -1 when the library is not there (text in err).
 int driver_load(char *err, size_t n);
-
-// Number of listed symbols that the loaded driver does not have.
-int driver_missing(void);
 #endif
