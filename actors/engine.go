@@ -29,11 +29,11 @@ type Config struct {
 	ModelName string
 	// MaxModelLen bounds prompt and output of a sequence, in tokens.
 	MaxModelLen int
-	// MaxSeqs, MaxBatchedTokens, BlockSize, NumBlocks, PrefixCache and
+	// MaxSeqs, MaxBatchedTokens, BlockSize, NumBlocks, ChunkUnit, PrefixCache and
 	// PrefillChunk size the scheduler (sched.Config).
-	MaxSeqs, MaxBatchedTokens, BlockSize, NumBlocks int
-	PrefixCache                                     bool
-	PrefillChunk                                    time.Duration
+	MaxSeqs, MaxBatchedTokens, BlockSize, NumBlocks, ChunkUnit int
+	PrefixCache                                                bool
+	PrefillChunk                                               time.Duration
 	// KVType is the type of cached keys and values.
 	KVType kernels.DType
 	// Scratch, if not nil, is the activations of a device's first executor, for
@@ -284,7 +284,7 @@ func (e *Engine) startPipeline(epoch uint64, exec Executor) error {
 	core, err := sched.New(sched.Config{
 		BlockSize: e.cfg.BlockSize, NumBlocks: e.cfg.NumBlocks, MaxSeqs: e.cfg.MaxSeqs,
 		MaxBatchedTokens: e.cfg.MaxBatchedTokens, MaxModelLen: e.cfg.MaxModelLen,
-		PrefixCache: e.cfg.PrefixCache, PrefillChunk: e.cfg.PrefillChunk, Epoch: epoch,
+		PrefixCache: e.cfg.PrefixCache, PrefillChunk: e.cfg.PrefillChunk, ChunkUnit: e.cfg.ChunkUnit, Epoch: epoch,
 	})
 	if err != nil {
 		return err

@@ -31,6 +31,9 @@ type Config struct {
 	// PrefillChunk bounds a prefill chunk's time while a stream would wait; 0
 	// means one decode step, at least MinChunk.
 	PrefillChunk time.Duration
+	// ChunkUnit is the rows of a device's tile: steps that cannot take all prompts take a
+	// multiple of it, decode rows included. 0 means that the device does not care.
+	ChunkUnit int
 	// Epoch is the pipeline's incarnation.
 	Epoch uint64
 }
@@ -62,6 +65,9 @@ const (
 	// what the prompt costs, and the prompt's share is measured by it. Only prompts that
 	// have begun wait for that step.
 	restEvery = 16
+	// evenFrom is from how many units on (Config.ChunkUnit) a step leaves up to one of them
+	// out: at most a fifth of it.
+	evenFrom = 4
 	// maxSpare is the number of plans kept for reuse: one runs, one is on offer,
 	// one is in the making.
 	maxSpare = 3

@@ -229,7 +229,10 @@ func (p *planner) prefills() {
 	}
 	limit := p.prefillLimit()
 	tokens := p.cfg.MaxBatchedTokens - p.plan.DecodeRows
-	head := cands[0]
+	head, wanted := cands[0], 0
+	for i := range cands {
+		wanted += cands[i].rest
+	}
 	total := max(p.cost.tokensWithin(p.load, head.start, tokens, limit), min(minPrefill, tokens))
 	sure := min(head.rest, (total+sureShare-1)/sureShare)
 	// The others' part of the time is more tokens for prompts that begin than for
@@ -252,7 +255,7 @@ func (p *planner) prefills() {
 		}
 		rest = append(rest, c)
 	}
-	part := 0
+	whole, part := used, 0
 	// Prompts with as much to do stay in their order: sharing would only delay the
 	// first. Time tells and not tokens: the last hundred of a long prompt held up
 	// prompts of 50 for half a second.
@@ -260,8 +263,19 @@ func (p *planner) prefills() {
 		part = p.cost.tokensWithin(p.load, rest[shortest].start, others-used, idle+left)
 		used += part
 	}
+	n, least := min(head.rest, max(total-used, sure)), sure
+	if n == head.rest {
+		least = n
+	}
 	budget := max(total, sure+used)
-	p.chunk(head, min(head.rest, max(total-used, sure)), &budget)
+	out := p.uneven(budget, wanted, least+whole)
+	budget -= out
+	if n < head.rest {
+		fewer := min(out, n-sure)
+		n, out = n-fewer, out-fewer
+	}
+	part = max(0, part-out)
+	p.chunk(head, n, &budget)
 	for _, c := range short {
 		p.chunk(c, c.rest, &budget)
 	}
@@ -273,6 +287,17 @@ func (p *planner) prefills() {
 		n := min(c.rest, budget, p.cost.tokensWithin(p.load, c.start, budget, limit))
 		p.chunk(c, n, &budget)
 	}
+}
+
+// uneven returns how many tokens of a budget make the step's rows more than a multiple of the
+// device's unit: they would cost it as much as a whole one. None, if no more are wanted, or if
+// fewer than least would be left, so that prompts that end in this step do so.
+func (p *planner) uneven(budget, wanted, least int) int {
+	unit, rows := p.cfg.ChunkUnit, p.plan.DecodeRows+budget
+	if unit == 0 || wanted <= budget || rows < evenFrom*unit || budget-rows%unit < least {
+		return 0
+	}
+	return rows % unit
 }
 
 // timeOf returns how long what is left of a candidate's prompt takes, by itself.

@@ -53,7 +53,7 @@ func (s *scenario) do(line string) string {
 	case "core":
 		c, err := New(Config{
 			BlockSize: a["block"], NumBlocks: a["blocks"], MaxSeqs: a["seqs"], MaxBatchedTokens: a["tokens"],
-			MaxModelLen: a["len"], PrefixCache: a["cache"] == 1, PrefillChunk: time.Duration(a["chunk_ms"]) * time.Millisecond,
+			MaxModelLen: a["len"], PrefixCache: a["cache"] == 1, PrefillChunk: time.Duration(a["chunk_ms"]) * time.Millisecond, ChunkUnit: a["unit"],
 		})
 		if err != nil {
 			return err.Error() + "\n"

@@ -27,6 +27,9 @@ const (
 	// times as much made the last of 32 clients' first token 2 % earlier, the median
 	// one twice as late, and the streams' gaps twice as long (docs/adr/0004).
 	gpuChunkMs = 50
+	// gpuChunkUnit is the rows of a tile of a GPU's products of many rows: a step of 2,048
+	// of an 8B model took 46.7 ms, one of nine more 50 (H200, docs/GPU.md).
+	gpuChunkUnit = 256
 	// cpuChunkMs is the longest prefill chunk on a CPU while others stream, where a decode
 	// step is 5 to 10 ms: chunks as short as that spend half of the time on decode
 	// rows. 8 clients that came together had their first token after 2.4 s with chunks

@@ -161,6 +161,7 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, d device) (cfg ac
 	}
 	if d.gpu {
 		cfg.Telemetry = gpuTelemetry()
+		cfg.ChunkUnit = gpuChunkUnit
 	}
 	if c.MaxModelLen > 0 {
 		if c.MaxModelLen > mc.MaxPositionEmbeddings {
