@@ -44,3 +44,10 @@ type Stepper interface {
 	// Memory returns the device memory that is free and that there is, in bytes.
 	Memory() (free, total int64, err error)
 }
+
+// Preparer is a Stepper that has choices to make for each number of rows. Prepare makes those of all products so far
+// for up to rows rows, so that no step has to; results of earlier ops are undefined afterwards.
+type Preparer interface {
+	Stepper
+	Prepare(rows int) error
+}

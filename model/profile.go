@@ -6,7 +6,7 @@ import (
 	"waybill/kernels"
 )
 
-// Profile runs the largest step of s once, over a cache that it closes again: tokens
+// Profile runs the largest step of s once, and prepares those of other sizes, over a cache that it closes again: tokens
 // of sequences of at most positions each, and all the rows of logits. Afterwards the
 // device has taken what steps need beside weights, activations and cache.
 func (m *Model) Profile(b kernels.Stepper, s *Scratch, blockSize, positions int, kv kernels.DType) (err error) {
@@ -44,6 +44,11 @@ func (m *Model) Profile(b kernels.Stepper, s *Scratch, blockSize, positions int,
 	}
 	if _, err := b.Finish(make([]kernels.Picked, len(batch.Logits))); err != nil {
 		return fmt.Errorf("model: profile a step of %d tokens: %w", s.maxTokens, err)
+	}
+	if p, ok := b.(kernels.Preparer); ok {
+		if err := p.Prepare(s.maxTokens); err != nil {
+			return fmt.Errorf("model: prepare steps of %d tokens: %w", s.maxTokens, err)
+		}
 	}
 	return nil
 }

@@ -48,9 +48,13 @@ type Backend struct {
 	// streamTurn is by how many steps of 32 the blocks of src/stream.cu are apart in
 	// their way through k.
 	streamTurn int
+	// gatedShare is Options.GatedShare.
+	gatedShare float64
 	fn         functions
 	lt         *driver.Lt
 	plans      map[driver.LtShape]*driver.LtPlan
+	// ios is the memory of the last product of each shape, whatever its rows.
+	ios map[driver.LtShape]driver.LtIO
 
 	// mu guards what is added at load time from any goroutine.
 	mu      sync.Mutex
@@ -69,7 +73,7 @@ type Backend struct {
 	err   error // the first of the running step
 
 	exceptions *exceptions // nil where the driver writes no dumps
-	unset func()
+	unset      func()
 }
 
 // Open loads the driver and returns a backend, or an error that says what is
@@ -88,7 +92,7 @@ func Open(o Options) (_ kernels.Backend, err error) {
 	if o.Device < 0 || o.Device >= n {
 		return nil, fmt.Errorf("cuda: %w: device %d of %d", ErrNoGPU, o.Device, n)
 	}
-	b := &Backend{options: o, plans: map[driver.LtShape]*driver.LtPlan{}}
+	b := &Backend{options: o, plans: map[driver.LtShape]*driver.LtPlan{}, ios: map[driver.LtShape]driver.LtIO{}}
 	b.steps.graphs, b.steps.warm = map[recording]*driver.Graph{}, map[recording]bool{}
 	if b.device, err = cu.GetDevice(o.Device); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", o.Device, err)
@@ -101,6 +105,9 @@ func Open(o Options) (_ kernels.Backend, err error) {
 		b.streamSmall = b.streamMax
 	}
 	b.exceptions, _ = watchExceptions() // without it errors are the driver's, and name no kernel
+	if b.gatedShare = gatedShare; o.GatedShare > 0 {
+		b.gatedShare = o.GatedShare
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The primary context is the one that cuBLASLt and the runtime within the
@@ -144,6 +151,9 @@ func (b *Backend) open() (err error) {
 		return fmt.Errorf("stream: %w", err)
 	}
 	if err := b.fn.load(); err != nil {
+		return err
+	}
+	if err := b.openGated(); err != nil {
 		return err
 	}
 	if b.lt, err = driver.OpenLt(); err != nil {

@@ -5,9 +5,9 @@
 //
 // Weights, activations and the cache are bfloat16; sums, norms, angles and softmax
 // are float32, and so are the residual stream, logits and small parameters. A value is
-// rounded once, where it is stored. Two are not stored before they are used: what a
-// sublayer adds to the residual stream, and the rows of q, k and v, which stay float32
-// until they are normalised and rotated.
+// rounded once, where it is stored. Three are not stored before they are used: what a
+// sublayer adds to the residual stream, the rows of q, k and v, which stay float32
+// until they are normalised and rotated, and, but for some row counts, gate and up.
 //
 // # A step
 //
@@ -34,7 +34,8 @@
 //
 // Up to 8 rows, 16 where the weight is small: src/stream.cu, which reads weights at the
 // speed of memory. More: cuBLASLt, opened when the program starts, which adds to the
-// residual stream by itself. What neither takes: src/matmul.cu.
+// residual stream by itself. Gate and up of many rows, on compute capability 9.0:
+// src/gated.cu, which does the activation too. What none takes: src/matmul.cu.
 //
 // # Ops that wait
 //

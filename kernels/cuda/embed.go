@@ -17,6 +17,8 @@ var (
 	drawImage string
 	//go:embed out/fill.fatbin
 	fillImage string
+	//go:embed out/gated.fatbin
+	gatedImage string
 	//go:embed out/matmul.fatbin
 	matmulImage string
 	//go:embed out/rope.fatbin

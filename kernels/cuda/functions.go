@@ -16,12 +16,14 @@ type functions struct {
 	addRMSNorm, scaleRows   cu.Function
 	siluMul                 cu.Function
 	ropeCache, ropeFloat    cu.Function
+	ropeFloat128            cu.Function
 	attention               cu.Function
 	decode                  map[int]cu.Function // by head width
 	turnDecode, turnFloat   map[int]cu.Function
 	matmul, matmulFloat     cu.Function
 	stream                  [streamModes][len(streamRows)]cu.Function // by rows
 	pick, done, fill, draw  cu.Function
+	gated                   cu.Function
 }
 
 // The modes of src/product.cuh.
@@ -53,7 +55,7 @@ func (f *functions) load() error {
 		{"rows", rowsImage, []want{
 			{&f.copyRows, "copy_rows"}, {&f.copyRowsFloat, "copy_rows_float"}, {&f.rmsNorm, "rms_norm"}, {&f.rmsNormFloat, "rms_norm_float"},
 			{&f.addRMSNorm, "add_rms_norm"}, {&f.scaleRows, "scale_rows"}, {&f.siluMul, "silu_mul"}}},
-		{"rope", ropeImage, []want{{&f.ropeCache, "rope_cache"}, {&f.ropeFloat, "rope_cache_float"}}},
+		{"rope", ropeImage, []want{{&f.ropeCache, "rope_cache"}, {&f.ropeFloat, "rope_cache_float"}, {&f.ropeFloat128, "rope_cache_float_128"}}},
 		{"attention", attentionImage, []want{{&f.attention, "attention"}}},
 		{"decode", decodeImage, []want{
 			{&decode64, "decode_attention_64"}, {&decode128, "decode_attention_128"},
@@ -63,6 +65,7 @@ func (f *functions) load() error {
 		{"sample", sampleImage, []want{{&f.pick, "pick"}, {&f.done, "done"}}},
 		{"draw", drawImage, []want{{&f.draw, "draw"}}},
 		{"fill", fillImage, []want{{&f.fill, "fill"}}},
+		{"gated", gatedImage, []want{{&f.gated, "gated"}}},
 	} {
 		module, err := cu.LoadData(m.image)
 		if err != nil {

@@ -172,13 +172,17 @@ func (b *Backend) queueTurn(r *turn) {
 	qNorm, kNorm := norms(r.a)
 	fn := b.fn.ropeCache
 	from, float := b.fused(r.qkv, r.rows*a.Cols())
-	if float {
+	groups := (a.NumHeads + 2*a.NumKVHeads + 7) / 8
+	switch {
+	case float && a.HeadDim == 128:
+		fn, groups = b.fn.ropeFloat128, 1
+	case float:
 		fn = b.fn.ropeFloat
 	}
 	b.args.Reset().Ptr(b.output(r.qkv, r.rows*a.Cols(), "qkv")).Ptr(from).Ptr(r.cache.keys(a.Layer)).Ptr(r.cache.values(a.Layer)).
 		Ptr(t.at(t.positionAt)).Ptr(t.at(t.slotAt)).Ptr(parameter(a.InvFreq, a.HeadDim/2, "InvFreq")).
 		Ptr(qNorm).Ptr(kNorm).Int(a.NumHeads).Int(a.NumKVHeads).Int(a.HeadDim).Float(a.NormEps)
-	b.launch("rope_cache", fn, [3]int{r.rows, (a.NumHeads + 2*a.NumKVHeads + 7) / 8, 1}, 256, 0, &b.args)
+	b.launch("rope_cache", fn, [3]int{r.rows, groups, 1}, 256, 0, &b.args)
 }
 
 // checkLayer verifies that a is a layer of c.

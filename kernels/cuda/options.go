@@ -9,6 +9,11 @@ type Options struct {
 	// StreamRows is the largest number of rows for which products are streamed
 	// instead of left to cuBLASLt; 0 means what is best on an H200. For measurements.
 	StreamRows int
+	// GatedShare is how well a product of gate and up with many rows must fill the
+	// multiprocessors for the kernel that does the activation, too, to take it instead of
+	// cuBLASLt; 0 means what is best on an H200, a very large number never. For measurements
+	// and tests.
+	GatedShare float64
 	// Sync waits for every kernel and records no step, which is slow: an error of the
 	// device then names its op.
 	Sync bool

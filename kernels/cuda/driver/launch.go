@@ -9,6 +9,8 @@ package driver
 
 #cgo noescape launch
 #cgo nocallback launch
+#cgo noescape matrix_map
+#cgo nocallback matrix_map
 
 enum { max_args = 32 };
 
@@ -40,6 +42,18 @@ static CUresult launch(CUfunction f, CUstream s, const shape *d, const void *buf
 
 static CUresult allow_shared(CUfunction f, int bytes) {
 	return cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
+}
+
+static CUresult matrix_map(void *out, CUdeviceptr p, cuuint64_t rows, cuuint64_t cols, cuuint32_t box_rows, cuuint32_t box_cols,
+                           int swizzled) {
+	CUtensorMap m; // aligned, which Go's memory need not be
+	const cuuint64_t size[2] = {cols, rows}, stride[1] = {2 * cols};
+	const cuuint32_t box[2] = {box_cols, box_rows}, each[2] = {1, 1};
+	CUresult r = cuTensorMapEncodeTiled(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)p, size, stride, box, each,
+		CU_TENSOR_MAP_INTERLEAVE_NONE, swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+		CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	if (!r) memcpy(out, &m, sizeof m);
+	return r;
 }
 
 static CUresult pinned(void **p, size_t n) { return cuMemHostAlloc(p, n, CU_MEMHOSTALLOC_PORTABLE); }
@@ -110,6 +124,13 @@ func (a *Args) Float(v float32) *Args {
 	return a
 }
 
+// Map appends what a matrix is to the copy engine.
+func (a *Args) Map(m *Map) *Args {
+	a.add(8)
+	a.buf = append(a.buf, m[:]...)
+	return a
+}
+
 // Double appends a C double.
 func (a *Args) Double(v float64) *Args { return a.Uint64(math.Float64bits(v)) }
 
@@ -141,6 +162,23 @@ func (d *Shape) Launch(fn cu.Function, s cu.Stream, a *Args) error {
 
 // function unwraps a handle that cu keeps private; it is the struct's only field.
 func function(fn cu.Function) C.CUfunction { return *(*C.CUfunction)(unsafe.Pointer(&fn)) }
+
+// Map is a row-major bf16 matrix as the copy engine of compute capability 9.0 sees it (CUtensorMap).
+type Map [128]byte
+
+// Box is the part of a matrix that is copied at a time, in elements. Swizzled has rows of 128 bytes in shared memory,
+// whose 16-byte pieces are permuted as the matrix units want them.
+type Box struct {
+	Rows, Cols int
+	Swizzled   bool
+}
+
+// Describe sets m to the matrix p [rows, cols]. p and the length of its rows are multiples of 16 bytes. What boxes hold
+// beyond its edges is read as zero and not written.
+func (m *Map) Describe(p cu.DevicePtr, rows, cols int, box Box) error {
+	return check(C.matrix_map(unsafe.Pointer(m), C.CUdeviceptr(p), C.cuuint64_t(rows), C.cuuint64_t(cols), C.cuuint32_t(box.Rows),
+		C.cuuint32_t(box.Cols), flag(box.Swizzled)), "tensor map")
+}
 
 // AllowShared raises a kernel's limit of dynamic shared memory above 48 KiB.
 func AllowShared(fn cu.Function, bytes int) error {
