@@ -33,7 +33,8 @@ func BenchmarkEncodeRealistic(b *testing.B) {
 					var spent time.Duration
 					for b.Loop() {
 						if heat == "cold" {
-							clear(tok.memo.slots)
+							clear(tok.memo.short)
+							clear(tok.memo.longs)
 						}
 						before := threadTime(b)
 						ids = tok.Encode(ids[:0], text, EncodeOptions{ParseSpecial: true})
