@@ -21,9 +21,9 @@ type nearRules struct {
 	leads         [256]bool // ASCII that words may start with, but for letters and what contractions start with
 }
 
-// near is how many bytes of a piece are looked at in one go, which takes less than 0.1 µs; the rules' way can stop in a
+// nearBytes is how many bytes of a piece are looked at in one go, which takes some 0.1 µs; the rules' way can stop in a
 // longer one.
-const near = 64
+const nearBytes = 64
 
 // kind is what the patterns can tell apart about a character.
 type kind uint8
@@ -105,7 +105,7 @@ func (s *splitter) known(ids []int32, m *memo, ticks *int) (_ []int32, n int) {
 		lo, hi := load64(rest, 0), load64(rest, 8)
 		if n = s.r.near.word(lo, hi); n == 0 || rest[n] >= utf8.RuneSelf {
 			if n = s.near(); n == 0 {
-				left -= near / 4
+				left -= nearBytes / 4
 				break
 			}
 		}
@@ -176,7 +176,7 @@ type window struct {
 // at returns the kind of the character at i and where the next one is.
 func (w *window) at(i int) (_ kind, next int) {
 	switch {
-	case i >= near:
+	case i >= nearBytes:
 		return kindFar, i
 	case i == len(w.text):
 		return kindEnd, i
@@ -205,7 +205,7 @@ func (w *window) led(first kind, n int) int {
 
 // letters is the piece whose letters go on at i.
 func (w *window) letters(i int) int {
-	for i+8 <= min(len(w.text), near) {
+	for i+8 <= min(len(w.text), nearBytes) {
 		other := nonLetters(load64(w.text, i))
 		i += bits.TrailingZeros64(other) / 8
 		if other == 0 {

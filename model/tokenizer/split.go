@@ -86,18 +86,18 @@ func (s *splitter) next(ticks *int) (piece string, ok, done bool) {
 		s.pos = len(s.text)
 		return s.text, true, false
 	}
+	if s.r != nil && s.r.near.usable && s.pos < len(s.text) && *ticks > 0 {
+		if n := s.near(); n > 0 {
+			*ticks -= 3 + n/4
+			return s.take(n), true, false
+		}
+	}
 	for {
 		if s.pos == len(s.text) {
 			return "", true, true
 		}
 		if *ticks <= 0 {
 			return "", false, false
-		}
-		if s.r.near.usable {
-			if n := s.near(); n > 0 {
-				*ticks -= 3 + n/4
-				return s.take(n), true, false
-			}
 		}
 		if s.scanned < s.pos {
 			s.scanned, s.runs, s.head = s.pos, s.runs[:0], 0

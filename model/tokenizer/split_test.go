@@ -43,7 +43,7 @@ func checkSplit(t *testing.T, name string, rules *splitRules, oracle func(string
 		// A run that ends near the end of what is looked at in one go, or behind it.
 		if len(text) > 0 && rng.IntN(4) == 0 {
 			at := rng.IntN(len(text))
-			text = slices.Insert(text, at, slices.Repeat(text[at:at+1], near-8+rng.IntN(16))...)
+			text = slices.Insert(text, at, slices.Repeat(text[at:at+1], nearBytes-8+rng.IntN(16))...)
 		}
 		got, want := pieces(rules, string(text)), oracle(string(text))
 		if !slices.Equal(got, want) {
