@@ -42,7 +42,7 @@ func (m *Model) Profile(b kernels.Stepper, s *Scratch, blockSize, positions int,
 	if err := b.Start(batch, forward); err != nil {
 		return fmt.Errorf("model: profile a step of %d tokens: %w", s.maxTokens, err)
 	}
-	if _, err := b.Finish(make([]kernels.Picked, len(batch.Logits))); err != nil {
+	if _, err := b.Finish(make([]kernels.Picked, len(batch.Logits)), nil); err != nil {
 		return fmt.Errorf("model: profile a step of %d tokens: %w", s.maxTokens, err)
 	}
 	return nil

@@ -9,6 +9,8 @@ package driver
 
 #cgo noescape launch
 #cgo nocallback launch
+#cgo noescape enter
+#cgo nocallback enter
 
 enum { max_args = 32 };
 
@@ -41,6 +43,20 @@ static CUresult launch(CUfunction f, CUstream s, const shape *d, const void *buf
 static CUresult allow_shared(CUfunction f, int bytes) {
 	return cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
+
+// The context that enter made current on this thread, and the age in which it did.
+static __thread CUcontext current;
+static __thread unsigned current_age;
+static unsigned age = 1;
+
+static CUresult enter(CUcontext c) {
+	if (current == c && current_age == __atomic_load_n(&age, __ATOMIC_ACQUIRE)) return CUDA_SUCCESS;
+	CUresult r = cuCtxSetCurrent(c);
+	if (!r) current = c, current_age = __atomic_load_n(&age, __ATOMIC_ACQUIRE);
+	return r;
+}
+
+static void forget(void) { __atomic_add_fetch(&age, 1, __ATOMIC_ACQ_REL); }
 
 static CUresult pinned(void **p, size_t n) { return cuMemHostAlloc(p, n, CU_MEMHOSTALLOC_PORTABLE); }
 */
@@ -154,3 +170,13 @@ func Pinned(n int) (unsafe.Pointer, error) {
 	err := check(C.pinned(&p, C.size_t(n)), "pinned memory")
 	return p, err
 }
+
+// Enter makes a context current on the calling thread, if it is not. Only this function
+// may change a thread's context. The calling goroutine must be locked to its thread.
+func Enter(ctx cu.CUContext) error { return check(C.enter(context(ctx)), "context") }
+
+// Forget makes every thread's next Enter ask the driver: a context has been released.
+func Forget() { C.forget() }
+
+// context unwraps a handle that cu keeps private; it is the struct's only field.
+func context(ctx cu.CUContext) C.CUcontext { return *(*C.CUcontext)(unsafe.Pointer(&ctx)) }
