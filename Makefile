@@ -57,6 +57,7 @@ test: model ## Run all tests.
 .PHONY: race
 race: model ## Run the concurrent packages' tests under the race detector (needs a C compiler).
 	CGO_ENABLED=1 go test -race -short -timeout 15m ./actors/... ./httpapi/...
+	CGO_ENABLED=1 go test -race -run 'Memo|Concurrent' ./model/tokenizer
 
 FUZZTIME ?= 60s
 

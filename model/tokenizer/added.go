@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -23,11 +24,12 @@ type addedToken struct {
 // token.
 type trie struct {
 	root [256]int32       // child of the root, 0: none
+	only int              // the byte that all tokens start with; -1: there are several, or none
 	next map[uint64]int32 // node<<8 | byte → child
 	end  []int32          // by node: index in Tokenizer.added, or -1
 }
 
-func newTrie() *trie { return &trie{next: map[uint64]int32{}, end: []int32{-1}} }
+func newTrie() *trie { return &trie{next: map[uint64]int32{}, end: []int32{-1}, only: -1} }
 
 // insert adds a token; of two with one text the first stays.
 func (t *trie) insert(text string, token int32) {
@@ -39,6 +41,10 @@ func (t *trie) insert(text string, token int32) {
 			t.end = append(t.end, -1)
 			if node == 0 {
 				t.root[text[i]] = child
+				t.only = -1
+				if child == 1 {
+					t.only = int(text[i])
+				}
 			} else {
 				t.next[uint64(node)<<8|uint64(text[i])] = child
 			}
@@ -130,6 +136,13 @@ func (s *seeker) resume() { s.segStart = s.pos }
 func (s *seeker) scan(ticks *int) {
 	stop := min(len(s.text), s.pos+256)
 	from := s.pos
+	if only := s.trie.only; only >= 0 {
+		if at := strings.IndexByte(s.text[s.pos:stop], byte(only)); at >= 0 {
+			s.pos += at
+		} else {
+			s.pos = stop
+		}
+	}
 	for s.pos < stop && s.trie.root[s.text[s.pos]] == 0 {
 		s.pos++
 	}

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -88,7 +89,7 @@ func (c *composer) fast(ticks *int) {
 	*ticks -= 20 + (stop-c.pos)/4
 	boundary := end == len(c.src) ||
 		utf8.RuneStart(c.src[end]) && norm.NFC.PropertiesString(c.src[end:]).BoundaryBefore()
-	if end > c.pos && boundary && (isASCII(c.src[c.pos:end]) || norm.NFC.IsNormalString(c.src[c.pos:end])) {
+	if end > c.pos && boundary && (allInert(c.src[c.pos:end]) || norm.NFC.IsNormalString(c.src[c.pos:end])) {
 		if c.copy {
 			c.out.WriteString(c.src[c.pos:end])
 		}
@@ -101,6 +102,40 @@ func (c *composer) fast(ticks *int) {
 		c.out.Grow(len(c.src))
 		c.out.WriteString(c.src[:c.pos])
 	}
+}
+
+// inert has a bit for each character of the basic plane that NFC leaves as it is next to any other of them: it is no mark,
+// and neither composes with what comes before it nor decomposes (Unicode Standard Annex 15, "detecting normalization
+// forms": quick check yes, class 0). It takes some milliseconds, which only a normalizing tokenizer spends.
+var inert = sync.OnceValue(func() *[1 << 16 / 64]uint64 {
+	table := new([1 << 16 / 64]uint64)
+	for r := rune(0); r < 1<<16; r++ {
+		s := string(r)
+		if p := norm.NFC.PropertiesString(s); p.BoundaryBefore() && p.CCC() == 0 && norm.NFC.IsNormalString(s) {
+			table[r/64] |= 1 << (r % 64)
+		}
+	}
+	return table
+})
+
+// allInert reports whether NFC leaves a text as it is because it leaves every character so.
+func allInert(s string) bool {
+	table := inert()
+	for i := 0; i < len(s); {
+		if i+8 <= len(s) && load64(s, i)&0x8080808080808080 == 0 {
+			i += 8
+			continue
+		}
+		r, n := rune(s[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(s[i:])
+		}
+		if r >= 1<<16 || table[r/64]>>(r%64)&1 == 0 {
+			return false
+		}
+		i += n
+	}
+	return true
 }
 
 // feed decomposes the character at pos.

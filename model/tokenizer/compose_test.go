@@ -47,6 +47,41 @@ func composed(text string) string {
 	}
 }
 
+// TestInertCharactersAreNormal: any of them one after another are NFC, and text of many scripts is made of them.
+func TestInertCharactersAreNormal(t *testing.T) {
+	var all []rune
+	for r := rune(0); r < 1<<16; r++ {
+		if inert()[r/64]>>(r%64)&1 != 0 {
+			all = append(all, r)
+		}
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 10_000 {
+		text := make([]rune, 40)
+		for i := range text {
+			text[i] = all[rng.IntN(len(all))]
+		}
+		if s := string(text); !allInert(s) || !norm.NFC.IsNormalString(s) {
+			t.Fatalf("%+q: inert %v, NFC %v", s, allInert(s), norm.NFC.IsNormalString(s))
+		}
+	}
+	for _, r := range nfcAlphabet {
+		if s := "abcdefgh" + string(r) + "x"; allInert(s) && !norm.NFC.IsNormalString("e"+string(r)) {
+			t.Errorf("%+q counts as inert and composes", r)
+		}
+	}
+	for _, s := range []string{"Größe: élan, Ångström", "港务长把每一次到港都记在簿子里：船名。", "Привет", "ελληνικά", "안녕하세요", "カタカナ"} {
+		if !allInert(s) {
+			t.Errorf("%q takes the slow way", s)
+		}
+	}
+	for _, s := range []string{"e\u0301", "\u212b", "\u1100\u1161", "か\u3099", "x\U0001D15E"} {
+		if allInert(s) {
+			t.Errorf("%+q counts as inert", s)
+		}
+	}
+}
+
 // TestComposerKeepsLongRunsOfMarks: x/text would put U+034F into them.
 func TestComposerKeepsLongRunsOfMarks(t *testing.T) {
 	got := composed("a" + strings.Repeat("\u0301\u0316", 1000) + "b")

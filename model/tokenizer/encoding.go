@@ -177,7 +177,6 @@ func (e *Encoding) pieces(ticks *int) {
 		case !ok:
 			return
 		}
-		// Most words of a text end here: one look-up instead of some ten merges.
 		if e.ids, ok = e.t.recall(e.ids, piece); ok {
 			continue
 		}
@@ -194,10 +193,14 @@ func (e *Encoding) pieces(ticks *int) {
 	}
 }
 
-// nextPiece returns the next piece of the segment, in either style.
+// nextPiece returns the next piece of the segment, in either style, that is not found with many others in one loop.
 func (e *Encoding) nextPiece(ticks *int) (piece string, ok, done bool) {
 	if e.t.sentence != nil {
 		return e.words.next(ticks)
+	}
+	var n int
+	if e.ids, n = e.split.known(e.ids, &e.t.memo, ticks); n > 0 {
+		return e.split.take(n), true, false
 	}
 	return e.split.next(ticks)
 }

@@ -3,16 +3,11 @@ package tokenizer
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // hardTexts are inputs that make naive tokenizers quadratic or stop an actor for long.
@@ -241,69 +236,5 @@ func BenchmarkAdvance(b *testing.B) {
 				b.ReportMetric(float64(worst.Microseconds()), "worst-µs/1000")
 			})
 		}
-	}
-}
-
-// BenchmarkEncodeRealistic encodes what servers are sent: prose, program text, and the prompts that load generators
-// make of random ids. MB/cpu-s counts the processor's time, not that of other programs.
-func BenchmarkEncodeRealistic(b *testing.B) {
-	for name, tok := range testTokenizers(b) {
-		for kind, text := range realisticTexts(b, tok) {
-			b.Run(fmt.Sprintf("%s/%s", name, kind), func(b *testing.B) {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				b.ReportAllocs()
-				var ids []int32
-				before := threadTime(b)
-				for b.Loop() {
-					ids = tok.Encode(ids[:0], text, EncodeOptions{ParseSpecial: true})
-				}
-				spent := (threadTime(b) - before).Seconds()
-				b.ReportMetric(float64(len(text))*float64(b.N)/1e6/spent, "MB/cpu-s")
-				b.ReportMetric(spent*1e9/float64(b.N)/float64(len(ids)), "cpu-ns/token")
-			})
-		}
-	}
-}
-
-// threadTime returns the processor time of this thread.
-func threadTime(tb testing.TB) time.Duration {
-	tb.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// realisticTexts returns a licence, this package's source, and 20,000 random ids as text.
-func realisticTexts(tb testing.TB, tok *Tokenizer) map[string]string {
-	tb.Helper()
-	read := func(pattern string) string {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			tb.Fatalf("%s: no files (%v)", pattern, err)
-		}
-		var all strings.Builder
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			all.Write(data)
-		}
-		return all.String()
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	var ids []int32
-	for len(ids) < 20_000 {
-		if id := int32(rng.IntN(tok.VocabSize())); tok.has(id, flagKnown) && !tok.IsControl(id) {
-			ids = append(ids, id)
-		}
-	}
-	return map[string]string{
-		"prose":  read("../../LICENSE") + read("../../docs/*.md"),
-		"source": read("*.go"),
-		"random": strings.ToValidUTF8(tok.Decode(ids, false), ""),
 	}
 }

@@ -2,7 +2,7 @@ package tokenizer
 
 import "unicode/utf8"
 
-// symbol is one id of a piece that is being merged; symbols form a list in order of position.
+// symbol is one id of a long piece that is being merged; symbols form a list in order of position.
 type symbol struct {
 	id         int32
 	next, prev int32  // -1: none
@@ -10,57 +10,59 @@ type symbol struct {
 	merged     int32  // what that pair becomes
 }
 
-// smallPiece is the number of symbols up to which a scan for the lowest rank replaces list and heap (measured:
-// equal at about 40).
-const smallPiece = 32
-
 // mergeStage is where a merger is with its piece.
 type mergeStage uint8
 
 const (
-	makeSymbols mergeStage = iota
+	mergeAll mergeStage = iota // of a small piece
+	makeSymbols
 	mergeSymbols
 	handOut
 )
 
-// merger merges one piece: symbols first, then merges in order of (rank, position), then the ids. Pieces longer
-// than smallPiece use list and heap, so that n symbols take n log n steps.
+// merger merges one piece: symbols first, then merges in order of (rank, position), then the ids. Pieces longer than
+// smallPiece use list and heap, so that n symbols take n log n steps.
 type merger struct {
 	t     *Tokenizer
 	piece string
 	stage mergeStage
-	pos   int // in piece, while symbols are made
-	n     int // symbols made
-	at    int // next symbol to hand out
-	first int // len(ids) before this piece
+	pos   int     // in piece, while symbols are made
+	made  []int32 // the last symbol and the ones made next
+	at    int     // next symbol to hand out
+	first int     // len(ids) before this piece
 
-	small [smallPiece]symbol // the symbols, as long as they fit
-	syms  paged[symbol]      // all of them, when they do not
-	heap  paged[uint64]      // rank<<32 | symbol; an entry is stale when the symbol's rank has changed
+	small smallMerger
+	syms  paged[symbol]
+	heap  paged[uint64] // rank<<32 | symbol; an entry is stale when the symbol's rank has changed
 }
 
 // begin starts on a piece; idsBefore is the number of ids before its own.
 func (m *merger) begin(piece string, idsBefore int) {
-	m.piece, m.stage, m.pos, m.n, m.at, m.first = piece, makeSymbols, 0, 0, 0, idsBefore
-	m.syms.n, m.heap.n = 0, 0
+	m.piece, m.stage, m.pos, m.at, m.first = piece, makeSymbols, 0, 0, idsBefore
+	if len(piece) <= smallPiece {
+		m.stage = mergeAll
+		return
+	}
+	m.syms.n, m.heap.n, m.made = 0, 0, m.made[:0]
 }
 
 // step works until the piece is done or the ticks are used up, and returns the ids with those added that are
 // known so far.
 func (m *merger) step(ids []int32, ticks *int) (_ []int32, done bool) {
+	if m.stage == mergeAll {
+		*ticks -= 18 * len(m.piece)
+		ids = m.small.merge(m.t, ids, m.piece)
+		m.t.remember(m.piece, ids[m.first:])
+		return ids, true
+	}
 	for m.stage == makeSymbols && *ticks > 0 {
 		if m.pos == len(m.piece) {
 			m.stage = mergeSymbols
+			m.at = min(m.syms.n, 1) - 1 // no symbol: nothing to hand out
 			break
 		}
 		m.addSymbol()
 		*ticks -= 10
-	}
-	if m.stage == mergeSymbols && m.n <= smallPiece {
-		*ticks -= 8 * m.n
-		ids = m.mergeSmall(ids)
-		m.t.remember(m.piece, ids[m.first:])
-		return ids, true
 	}
 	for m.stage == mergeSymbols && *ticks > 0 {
 		if m.heap.n == 0 {
@@ -85,122 +87,62 @@ func (m *merger) step(ids []int32, ticks *int) (_ []int32, done bool) {
 
 // addSymbol makes the symbol, or the fallback bytes, of the next byte or character.
 func (m *merger) addSymbol() {
-	t := m.t
+	before := len(m.made)
+	m.made, m.pos = m.t.initial(m.made, m.piece, m.pos)
+	for _, id := range m.made[before:] {
+		i := m.syms.n
+		m.syms.push(symbol{id: id, next: -1, prev: int32(i - 1), rank: noRank})
+		if i > 0 {
+			m.syms.at(i - 1).next = int32(i)
+			m.relink(i - 1)
+		}
+	}
+	if n := len(m.made); n > 1 {
+		m.made = append(m.made[:0], m.made[n-1])
+	}
+}
+
+// initial appends the ids that the byte or character at pos is before anything merges, and returns where the next one is.
+// dst has what came before it in the piece.
+func (t *Tokenizer) initial(dst []int32, piece string, pos int) (_ []int32, next int) {
 	if t.sentence == nil {
-		m.push(t.byteIDs[m.piece[m.pos]])
-		m.pos++
-		return
+		return t.orUnknown(dst, t.byteIDs[piece[pos]]), pos + 1
 	}
 	n := 1
-	if m.piece[m.pos] >= utf8.RuneSelf {
-		_, n = utf8.DecodeRuneInString(m.piece[m.pos:])
+	if piece[pos] >= utf8.RuneSelf {
+		_, n = utf8.DecodeRuneInString(piece[pos:])
 	}
-	char := m.piece[m.pos : m.pos+n]
-	m.pos += n
-	// Byte fallback is all or nothing: if one byte has no token, the character is unknown as a whole.
+	char := piece[pos : pos+n]
 	if id, ok := t.pieces[char]; ok {
-		m.push(id)
-		return
+		return append(dst, id), pos + n
 	}
-	for i := range len(char) {
+	// Byte fallback is all or nothing: if one byte has no token, the character is unknown as a whole.
+	for i := range n {
 		if t.byteIDs[char[i]] < 0 {
-			m.push(-1)
-			return
+			return t.orUnknown(dst, -1), pos + n
 		}
 	}
-	for i := range len(char) {
-		m.push(t.byteIDs[char[i]])
+	for i := range n {
+		dst = append(dst, t.byteIDs[char[i]])
 	}
+	return dst, pos + n
 }
 
-// push appends a symbol; id -1 is a character without a token.
-func (m *merger) push(id int32) {
+// orUnknown appends id, or what stands for a character without a token if id is -1.
+func (t *Tokenizer) orUnknown(dst []int32, id int32) []int32 {
 	if id < 0 {
-		id = m.t.unk
-		if id < 0 || m.t.fuseUnk && m.n > 0 && m.symbol(m.n-1).id == id {
-			return
+		id = t.unk
+		if id < 0 || t.fuseUnk && len(dst) > 0 && dst[len(dst)-1] == id {
+			return dst
 		}
 	}
-	if m.n == smallPiece {
-		m.spill()
-	}
-	s := symbol{id: id, next: -1, prev: int32(m.n - 1), rank: noRank}
-	if m.n < smallPiece {
-		m.small[m.n] = s
-	} else {
-		m.syms.push(s)
-	}
-	m.n++
-	if m.n > 1 {
-		// The pair that this symbol completes.
-		prev := m.symbol(m.n - 2)
-		prev.next = int32(m.n - 1)
-		prev.rank, prev.merged = m.t.pairs.find(prev.id, id)
-		if m.n > smallPiece {
-			m.queue(m.n - 2)
-		}
-	}
-}
-
-// symbol returns symbol i, wherever the symbols are.
-func (m *merger) symbol(i int) *symbol {
-	if m.syms.n == 0 {
-		return &m.small[i]
-	}
-	return m.syms.at(i)
-}
-
-// spill moves the symbols to the list when they outgrow the small array.
-func (m *merger) spill() {
-	for i := range smallPiece {
-		m.syms.push(m.small[i])
-	}
-	for i := range smallPiece {
-		m.queue(i)
-	}
+	return append(dst, id)
 }
 
 // queue puts the pair (i, next) on the heap, if it merges.
 func (m *merger) queue(i int) {
 	if r := m.syms.at(i).rank; r != noRank {
 		m.pushHeap(uint64(r)<<32 | uint64(i))
-	}
-}
-
-// mergeSmall merges by scanning for the lowest rank, leftmost first.
-func (m *merger) mergeSmall(ids []int32) []int32 {
-	s := m.small[:m.n]
-	for {
-		best, at := noRank, -1
-		for i := range s {
-			if s[i].rank < best {
-				best, at = s[i].rank, i
-			}
-		}
-		if at < 0 {
-			break
-		}
-		// Moving the rest down costs less than a list at this size.
-		s[at].id = s[at].merged
-		copy(s[at+1:], s[at+2:])
-		s = s[:len(s)-1]
-		m.pairUp(s, at)
-		m.pairUp(s, at-1)
-	}
-	for i := range s {
-		ids = append(ids, s[i].id)
-	}
-	return ids
-}
-
-// pairUp looks up the pair (i, i+1) anew.
-func (m *merger) pairUp(s []symbol, i int) {
-	switch {
-	case i < 0:
-	case i+1 >= len(s):
-		s[i].rank = noRank
-	default:
-		s[i].rank, s[i].merged = m.t.pairs.find(s[i].id, s[i+1].id)
 	}
 }
 

@@ -81,12 +81,7 @@ func parsePattern(pattern string) (*splitRules, error) {
 		return nil, fmt.Errorf("pattern %.200q does not take every character", pattern)
 	}
 	s.markLetter = seen == marksLetter
-	for _, r := range s.rules {
-		if r.kind != ruleContraction { // which needs an apostrophe
-			s.wordFirst = r.kind == ruleWord && r.lead != leadNone
-			break
-		}
-	}
+	s.near = nearForm(s.rules)
 	return s, nil
 }
 

@@ -46,8 +46,7 @@ type splitRules struct {
 	// digits: every number character is a piece of its own before the rules are tried, or (digitRuns) every run
 	// of them; to the rules a number is then the end of the text.
 	digits, digitRuns bool
-	// wordFirst: a letter, or a space and a letter, always starts a word, whatever the other rules say.
-	wordFirst bool
+	near              nearRules
 }
 
 // run is a stretch of one class. White space carries where its newlines are, so that no rule has to look.
@@ -64,12 +63,8 @@ type run struct {
 // lookahead is the number of closed runs a rule may look at: white space, a word or punctuation, white space.
 const lookahead = 3
 
-const (
-	// scanAhead is how many characters the runs are extended by at a time.
-	scanAhead = 16
-	// maxPlainWord bounds what plainWord looks at, in bytes; a longer word takes the rules' way, which can stop in it.
-	maxPlainWord = 64
-)
+// scanAhead is how many characters the runs are extended by at a time.
+const scanAhead = 16
 
 // splitter cuts one segment into pieces.
 type splitter struct {
@@ -91,18 +86,18 @@ func (s *splitter) next(ticks *int) (piece string, ok, done bool) {
 		s.pos = len(s.text)
 		return s.text, true, false
 	}
+	if s.r != nil && s.r.near.usable && s.pos < len(s.text) && *ticks > 0 {
+		if n := s.near(); n > 0 {
+			*ticks -= 3 + n/4
+			return s.take(n), true, false
+		}
+	}
 	for {
 		if s.pos == len(s.text) {
 			return "", true, true
 		}
 		if *ticks <= 0 {
 			return "", false, false
-		}
-		if end := s.plainWord(); end > 0 {
-			from := s.pos
-			s.pos = end
-			*ticks -= 3 + (end-from)/4
-			return s.text[from:end], true, false
 		}
 		if s.scanned < s.pos {
 			s.scanned, s.runs, s.head = s.pos, s.runs[:0], 0
@@ -117,32 +112,15 @@ func (s *splitter) next(ticks *int) (piece string, ok, done bool) {
 		s.scan(ticks)
 	}
 	*ticks -= 5
-	from := s.pos
-	s.pos = s.cut()
-	return s.text[from:s.pos], true, false
+	return s.take(s.cut() - s.pos), true, false
 }
 
-// plainWord returns the end of the word at pos if all that decides on it is ASCII: an optional space, letters, and
-// what follows them. Most of a text in a Latin script is such words, and they need no runs. 0: let the rules see.
-func (s *splitter) plainWord() int {
-	if !s.r.wordFirst {
-		return 0
-	}
+// take returns the piece of n bytes at pos.
+func (s *splitter) take(n int) string {
 	from := s.pos
-	if s.text[from] == ' ' {
-		from++
-	}
-	end, stop := from, min(len(s.text), s.pos+maxPlainWord)
-	for end < stop && asciiLetter(s.text[end]) {
-		end++
-	}
-	if end == from || end == stop && stop < len(s.text) || end < len(s.text) && s.text[end] >= utf8.RuneSelf {
-		return 0
-	}
-	return end
+	s.pos += n
+	return s.text[from:s.pos]
 }
-
-func asciiLetter(b byte) bool { return b|0x20 >= 'a' && b|0x20 <= 'z' }
 
 // scan extends the runs by some characters.
 func (s *splitter) scan(ticks *int) {

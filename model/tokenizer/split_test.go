@@ -40,6 +40,11 @@ func checkSplit(t *testing.T, name string, rules *splitRules, oracle func(string
 				text[i] = text[i-1]
 			}
 		}
+		// A run that ends near the end of what is looked at in one go, or behind it.
+		if len(text) > 0 && rng.IntN(4) == 0 {
+			at := rng.IntN(len(text))
+			text = slices.Insert(text, at, slices.Repeat(text[at:at+1], nearBytes-8+rng.IntN(16))...)
+		}
 		got, want := pieces(rules, string(text)), oracle(string(text))
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s: %q\n got %q\nwant %q", name, string(text), got, want)
@@ -90,6 +95,43 @@ func digitsFirst(t *testing.T, digit, re *regexp2.Regexp, s string) (all []strin
 		all = append(all, regexpPieces(t, re, part)...)
 	}
 	return all
+}
+
+// TestPatternsAreNear: the patterns in use take the short way, and the words seen in 16 bytes are those of it.
+func TestPatternsAreNear(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, pattern := range []string{patternGPT2, patternLlama3, patternQwen2, patternQwen35} {
+		rules := mustPattern(pattern)
+		if !rules.near.usable {
+			t.Errorf("%s has no near form", pattern)
+		}
+		words := 0
+		for range 20_000 {
+			text := make([]byte, 24)
+			for i := range text {
+				text[i] = "abzAZ@[`{' \t\n.0\x80"[rng.IntN(16)]
+				if rng.IntN(2) == 0 {
+					text[i] = byte('a' + rng.IntN(26))
+				}
+			}
+			s := splitter{r: &rules, text: string(text)}
+			n := rules.near.word(load64(s.text, 0), load64(s.text, 8))
+			if n == 0 || text[n] >= 0x80 {
+				continue
+			}
+			words++
+			if want := s.near(); n != want {
+				t.Fatalf("%s: %q starts with a word of %d bytes, want %d", pattern, text, n, want)
+			}
+		}
+		if words < 1000 {
+			t.Errorf("%s: %d words only", pattern, words)
+		}
+	}
+	// White space first: words would not be found where the rules put them.
+	if rules := mustPattern(`\s+|\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+`); rules.near.usable {
+		t.Error("a pattern in another order has a near form")
+	}
 }
 
 func TestUnknownPatternIsNamed(t *testing.T) {

@@ -237,8 +237,21 @@ func (t *Tokenizer) setAdded(added []addedToken) error {
 	return nil
 }
 
+// load64 returns the eight bytes at s[i:], the first lowest.
+func load64(s string, i int) uint64 {
+	b := s[i : i+8]
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}
+
 func isASCII(s string) bool {
-	for i := range len(s) {
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		if load64(s, i)&0x8080808080808080 != 0 {
+			return false
+		}
+	}
+	for ; i < len(s); i++ {
 		if s[i] >= 0x80 {
 			return false
 		}
