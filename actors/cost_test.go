@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"waybill/actors/sched"
+	"waybill/kernels"
 )
 
 // instantDevice computes nothing: what a step costs is what the actors cost.
@@ -23,15 +24,17 @@ func (d *instantDevice) Launch(p *sched.Plan, keep []bool, _ []sched.Result) {
 	d.plan, d.keep = p, append(d.keep[:0], keep...)
 }
 
-func (d *instantDevice) Wait(results []sched.Result, _ []*tokenExtras) error {
+func (d *instantDevice) Wait(results []sched.Result, _ []*tokenExtras, _ kernels.Meanwhile) error {
 	for i := range results {
 		results[i] = sched.Result{Dropped: !d.keep[i], Token: d.token}
 	}
 	return nil
 }
 
-func (*instantDevice) Idle() time.Duration { return 0 }
-func (*instantDevice) Close() error        { return nil }
+func (*instantDevice) Prepare(*sched.Plan) {}
+
+func (*instantDevice) Idle() (device, host time.Duration) { return 0, 0 }
+func (*instantDevice) Close() error                       { return nil }
 
 // cpuNs returns the processor time that this process has used.
 func cpuNs(b *testing.B) int64 {

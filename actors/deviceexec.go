@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"waybill/actors/sched"
@@ -21,6 +22,12 @@ type deviceExecutor struct {
 	started error
 	ended   time.Duration // of the last step, by the device's clock; 0: none
 	idle    time.Duration // between the last two
+	host    time.Duration // the host's part of it
+
+	// ahead is what was prepared, of the plan of that version, if ready says so.
+	ahead   planned
+	version uint64
+	ready   bool
 }
 
 // newDeviceExecutor makes the KV memory and, if scratch is nil, the activations on the
@@ -39,30 +46,77 @@ func newDeviceExecutor(m *model.Model, step kernels.Stepper, spec kernels.CacheS
 // Launch queues the step. Rows of one token go first: the device has faster kernels
 // for them.
 func (x *deviceExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.Result) {
+	if x.prepared(plan, keep) {
+		x.planned, x.ahead = x.ahead, x.planned
+		for i := range x.rows {
+			if r := &plan.Rows[i]; r.From >= 0 {
+				x.batch.Tokens[i] = results[r.From].Token
+			}
+		}
+		x.started = x.step.StartPrepared(x.batch.Tokens)
+		return
+	}
 	x.reset(plan)
 	for _, decode := range []bool{true, false} {
 		for i := range plan.Rows {
 			if keep[i] && (plan.Rows[i].Len == 1) == decode {
-				x.add(i, results)
+				x.add(i, x.size, results)
 			}
 		}
 	}
-	x.draw()
+	x.draw(false)
 	x.started = x.step.Start(&x.batch, x.forward)
 }
 
-// draw says how the step's tokens are drawn, if not all take the largest logit.
-func (x *deviceExecutor) draw() {
+// prepared reports whether plan was prepared, and forgets what was.
+func (x *deviceExecutor) prepared(plan *sched.Plan, keep []bool) bool {
+	ready := x.ready && x.ahead.plan == plan && x.version == plan.Version && !slices.Contains(keep, false)
+	x.ready = false
+	return ready
+}
+
+// Prepare writes what the device needs of a plan of decoding rows, but for their tokens.
+func (x *deviceExecutor) Prepare(plan *sched.Plan) {
+	x.ready = false
+	for i := range plan.Rows {
+		if r := &plan.Rows[i]; r.Len != 1 || !r.Sample || r.PromptLogits {
+			return
+		}
+	}
+	// The running step's own is set aside.
+	x.planned, x.ahead = x.ahead, x.planned
+	x.reset(plan)
+	for i := range plan.Rows {
+		x.add(i, x.size, nil)
+	}
+	x.ready = x.draw(true) && x.step.Prepare(&x.batch)
+	x.version = plan.Version
+	x.planned, x.ahead = x.ahead, x.planned
+}
+
+// draw says how the step's tokens are drawn, if not all take the largest logit. ahead
+// says that the tokens of rows that follow others are not known yet; it returns false if
+// a draw depends on them.
+func (x *deviceExecutor) draw(ahead bool) bool {
 	b := &x.batch
-	for _, h := range x.rows {
+	for i := range x.rows {
+		h := &x.rows[i]
 		if h.sampleAt < 0 {
 			continue
 		}
-		s := x.plan.Rows[h.row].Params.(*Sequence)
-		if s.params.TakesLargest(x.plan.Rows[h.row].Generated) {
+		r := &x.plan.Rows[h.row]
+		s := r.Params.(*Sequence)
+		if s.params.TakesLargest(r.Generated) {
+			h.plain = h.promptFirst < 0
 			continue
 		}
-		d, ok := s.params.Draw(s.sampler)
+		pending := 0
+		if ahead && r.From >= 0 {
+			if pending = 1; s.params.DependsOnOutput() {
+				return false
+			}
+		}
+		d, ok := s.params.Draw(s.sampler, pending)
 		if !ok {
 			continue
 		}
@@ -71,31 +125,38 @@ func (x *deviceExecutor) draw() {
 		}
 		b.Draws[h.sampleAt] = d
 	}
+	return true
 }
 
 // Wait polls until the step's tokens are on the host.
-func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras) error {
+func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras, meanwhile kernels.Meanwhile) error {
 	before := x.ended
-	x.ended, x.idle = 0, -1 // after a step that fails too
+	x.ended, x.idle, x.host = 0, -1, -1 // after a step that fails too
 	if x.started != nil {
 		return x.started
 	}
 	x.picked = append(x.picked[:0], make([]kernels.Picked, len(x.batch.Logits))...)
-	at, err := x.step.Finish(x.picked)
+	for i := range results {
+		results[i] = sched.Result{Dropped: true}
+	}
+	at, err := x.step.Finish(x.picked, meanwhile)
 	if err != nil {
 		return err
 	}
 	if before != 0 {
-		x.idle = at.Started - before
+		x.idle, x.host = at.Started-before, at.Launch
 	}
 	x.ended = at.Ended
-	for i := range results {
-		results[i] = sched.Result{Dropped: true}
-	}
-	for _, h := range x.rows {
+	for i := range x.rows {
+		h := &x.rows[i]
 		res := &results[h.row]
 		res.Dropped = false
-		if err := x.finish(h, res, extras); err != nil {
+		if h.plain {
+			p := &x.picked[h.sampleAt]
+			res.Token, res.Failed = p.Token, !p.Finite
+			continue
+		}
+		if err := x.finish(*h, res, extras); err != nil {
 			return err
 		}
 	}
@@ -103,7 +164,7 @@ func (x *deviceExecutor) Wait(results []sched.Result, extras []*tokenExtras) err
 }
 
 // Idle returns the device's rest between the last two steps.
-func (x *deviceExecutor) Idle() time.Duration { return x.idle }
+func (x *deviceExecutor) Idle() (device, host time.Duration) { return x.idle, x.host }
 
 // finish takes or samples one row's token.
 func (x *deviceExecutor) finish(h hostRow, res *sched.Result, extras []*tokenExtras) error {
@@ -192,7 +253,7 @@ func (x *deviceExecutor) run(b *kernels.Batch) error {
 	if err := x.step.Start(b, x.forward); err != nil {
 		return err
 	}
-	_, err := x.step.Finish(make([]kernels.Picked, len(b.Logits)))
+	_, err := x.step.Finish(make([]kernels.Picked, len(b.Logits)), nil)
 	return err
 }
 

@@ -58,6 +58,12 @@ type testEngine struct {
 
 func startEngine(t testing.TB, cfg Config) *testEngine {
 	t.Helper()
+	return startEngineOn(t, cfg, func(b kernels.Backend) kernels.Backend { return b })
+}
+
+// startEngineOn serves on what wrap makes of the CPU.
+func startEngineOn(t testing.TB, cfg Config, wrap func(kernels.Backend) kernels.Backend) *testEngine {
+	t.Helper()
 	b, err := cpu.New(cpu.Options{Threads: 1, Math: cpu.F32})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +76,7 @@ func startEngine(t testing.TB, cfg Config) *testEngine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.Load(src, b, model.LoadOptions{})
+	m, err := model.Load(src, wrap(b), model.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

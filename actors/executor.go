@@ -20,10 +20,15 @@ type hostExecutor struct {
 	vocab   int
 	size    int // tokens in a block
 
-	batch  kernels.Batch
-	plan   *sched.Plan
-	rows   []hostRow
+	planned
 	logits []float32
+}
+
+// planned is what the device gets of a plan.
+type planned struct {
+	plan  *sched.Plan
+	batch kernels.Batch
+	rows  []hostRow
 }
 
 // hostRow is a row of the step in flight that runs.
@@ -32,6 +37,10 @@ type hostRow struct {
 	promptFirst int // index of its first prompt logits row, or -1
 	promptCount int
 	sampleAt    int // index of its sampled logits row, or -1
+	// plain says that the device's largest logit is the token, and nothing else is wanted.
+	// It stays so to the sequence's end, so its sampler need not hear of the token: what
+	// belongs to a sequence is best not touched between two steps.
+	plain bool
 }
 
 // newHostExecutor makes the KV memory and, if scratch is nil, the activations for steps
@@ -64,31 +73,38 @@ func (x *hostExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.Res
 	x.reset(plan)
 	for i := range plan.Rows {
 		if keep[i] {
-			x.add(i, results)
+			x.add(i, x.size, results)
 		}
 	}
 }
 
+// Prepare does nothing: the core that would prepare computes.
+func (x *hostExecutor) Prepare(*sched.Plan) {}
+
 // reset empties the batch for the rows of plan.
-func (x *hostExecutor) reset(plan *sched.Plan) {
+func (x *planned) reset(plan *sched.Plan) {
 	b := &x.batch
 	b.Tokens, b.Positions, b.Slots = b.Tokens[:0], b.Positions[:0], b.Slots[:0]
 	b.Seqs, b.Logits, b.Draws = b.Seqs[:0], b.Logits[:0], b.Draws[:0]
 	x.plan, x.rows = plan, x.rows[:0]
 }
 
-// add appends row i of the plan to the batch.
-func (x *hostExecutor) add(i int, results []sched.Result) {
+// add appends row i of the plan to the batch, which has size tokens in a block. Without
+// results, tokens that are not known yet are 0.
+func (x *planned) add(i, size int, results []sched.Result) {
 	b, r := &x.batch, &x.plan.Rows[i]
 	first := len(b.Tokens)
-	if r.Tokens != nil {
+	switch {
+	case r.Tokens != nil:
 		b.Tokens = append(b.Tokens, r.Tokens...)
-	} else {
+	case results == nil:
+		b.Tokens = append(b.Tokens, 0)
+	default:
 		b.Tokens = append(b.Tokens, results[r.From].Token)
 	}
 	for p := r.Start; p < r.Start+r.Len; p++ {
 		b.Positions = append(b.Positions, int32(p))
-		b.Slots = append(b.Slots, r.Blocks[p/x.size]*int32(x.size)+int32(p%x.size))
+		b.Slots = append(b.Slots, r.Blocks[p/size]*int32(size)+int32(p%size))
 	}
 	b.Seqs = append(b.Seqs, kernels.BatchSeq{First: first, Len: r.Len, Context: r.Start, Blocks: r.Blocks})
 	h := hostRow{row: i, promptFirst: -1, sampleAt: -1}
@@ -108,7 +124,7 @@ func (x *hostExecutor) add(i int, results []sched.Result) {
 }
 
 // Wait computes the step and samples.
-func (x *hostExecutor) Wait(results []sched.Result, extras []*tokenExtras) error {
+func (x *hostExecutor) Wait(results []sched.Result, extras []*tokenExtras, _ kernels.Meanwhile) error {
 	n := len(x.batch.Logits) * x.vocab
 	x.hold(n)
 	if err := x.model.Step(&x.batch, x.cache, x.scratch, x.logits[:n]); err != nil {
@@ -187,7 +203,7 @@ func tokenLogprobs(r sampling.Result) *TokenLogprobs {
 }
 
 // Idle returns -1: the host's cores have no clock of their own.
-func (x *hostExecutor) Idle() time.Duration { return -1 }
+func (x *hostExecutor) Idle() (device, host time.Duration) { return -1, -1 }
 
 // Close gives the KV memory back.
 func (x *hostExecutor) Close() error { return x.cache.Close() }

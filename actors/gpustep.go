@@ -20,11 +20,17 @@ type Executor interface {
 	// Launch starts the rows of plan that keep marks. results are those of the
 	// step before.
 	Launch(plan *sched.Plan, keep []bool, results []sched.Result)
+	// Prepare gets ready to launch plan after the step that runs, if it can. It keeps
+	// nothing of plan, which is perhaps never launched.
+	Prepare(plan *sched.Plan)
 	// Wait computes or polls until the step's tokens are on the host and writes
-	// one result per row, and extras for the rows that asked for logprobs.
-	Wait(results []sched.Result, extras []*tokenExtras) error
-	// Idle returns, after Wait, how long the device rested between the last two steps by its own clock; negative if it has none.
-	Idle() time.Duration
+	// one result per row, and extras for the rows that asked for logprobs. A device
+	// that polls calls meanwhile again and again.
+	Wait(results []sched.Result, extras []*tokenExtras, meanwhile kernels.Meanwhile) error
+	// Idle returns, after Wait, how long the device rested between the last two steps by
+	// its own clock, and what the host took of that from seeing the tokens to the return of
+	// the launch; negative: unknown.
+	Idle() (device, host time.Duration)
 	// Close gives the KV memory back.
 	Close() error
 }
@@ -48,11 +54,19 @@ type gpuStepActor struct {
 	handoffs           [4]*handoff
 	patience           *time.Timer
 	cpu                bool
+
+	// While a step runs: the plan on offer that was seen last, the look at it, and results
+	// and rows to try Bind with.
+	looked    *sched.Plan
+	looking   kernels.Meanwhile
+	triedWith []sched.Result
+	tried     []bool
 }
 
 func newGPUStep(e *Engine, p *pipeline, exec Executor) *gpuStepActor {
 	a := &gpuStepActor{engine: e, pipe: p, exec: exec, patience: time.NewTimer(time.Hour), cpu: e.cfg.OnCPU}
 	a.patience.Stop()
+	a.looking = a.look
 	for i := range a.handoffs {
 		a.handoffs[i] = newHandoff()
 	}
@@ -75,7 +89,7 @@ func (a *gpuStepActor) Drained() {}
 
 // bind takes what is on offer. It reports the version of the plan that runs now,
 // or of the one that was taken for nothing.
-func (a *gpuStepActor) bind() (bound, void uint64, at int64) {
+func (a *gpuStepActor) bind(results []sched.Result) (bound, void uint64, at int64) {
 	a.engine.fault("bind")
 	plan := a.pipe.slot.Swap(nil)
 	at = waybill.Now()
@@ -85,7 +99,7 @@ func (a *gpuStepActor) bind() (bound, void uint64, at int64) {
 	if plan.Epoch != a.pipe.epoch || plan.After != a.step {
 		return 0, plan.Version, at
 	}
-	keep, kept := plan.Bind(a.results, a.keep)
+	keep, kept := plan.Bind(results, a.keep)
 	a.keep = keep
 	if kept == 0 {
 		return 0, plan.Version, at
@@ -98,7 +112,7 @@ func (a *gpuStepActor) bind() (bound, void uint64, at int64) {
 func (a *gpuStepActor) bindFromRest() bool {
 	m := newStepDone()
 	m.epoch = a.pipe.epoch
-	m.bound, m.void, m.bindAt = a.bind()
+	m.bound, m.void, m.bindAt = a.bind(a.results)
 	if m.bound == 0 && m.void == 0 {
 		m.put()
 		return false // a wake too many
@@ -107,7 +121,7 @@ func (a *gpuStepActor) bindFromRest() bool {
 		a.step++
 		m.boundStep = a.step
 		a.gapGPU, a.gapWriters, a.fromRest = 0, 0, true
-		a.launch(waybill.Now())
+		a.launch(waybill.Now(), a.results)
 	}
 	running := m.bound != 0
 	a.pipe.sched.TellFirst(m)
@@ -115,18 +129,38 @@ func (a *gpuStepActor) bindFromRest() bool {
 }
 
 // launch starts the bound plan.
-func (a *gpuStepActor) launch(at int64) {
-	a.launched = at
+func (a *gpuStepActor) launch(at int64, results []sched.Result) {
+	a.launched, a.looked = at, nil
 	a.engine.stepStarted(at)
 	a.engine.fault("launch")
-	a.exec.Launch(a.plan, a.keep, a.results)
+	a.exec.Launch(a.plan, a.keep, results)
 }
 
-// count fills in the work of the step that ended and returns its sampled rows.
-func (a *gpuStepActor) count(m *stepDone) (sampled int) {
+// look prepares the plan on offer while a step runs, so that little is left to do at its
+// end. The plan stays on offer: a better one that comes is prepared in its place. If soon,
+// it is prepared once more and bound for a try, since both have left the caches by then.
+func (a *gpuStepActor) look(soon bool) {
+	plan := a.pipe.slot.Load()
+	if plan == nil || plan == a.looked && !soon {
+		return
+	}
+	a.looked = plan
+	a.pipe.read.Store(plan)
+	defer a.pipe.read.Store(nil)
+	if a.pipe.slot.Load() == plan && plan.Epoch == a.pipe.epoch && plan.After == a.step {
+		a.exec.Prepare(plan)
+		if soon {
+			a.triedWith = append(a.triedWith[:0], make([]sched.Result, len(a.plan.Rows))...)
+			a.tried, _ = plan.Bind(a.triedWith, a.tried)
+		}
+	}
+}
+
+// count fills in the work of the step of plan that ended and returns its sampled rows.
+func (a *gpuStepActor) count(m *stepDone, plan *sched.Plan) (sampled int) {
 	before := len(a.members)
-	for i := range a.plan.Rows {
-		r := &a.plan.Rows[i]
+	for i := range plan.Rows {
+		r := &plan.Rows[i]
 		if m.results[i].Dropped {
 			continue
 		}
@@ -145,25 +179,25 @@ func (a *gpuStepActor) count(m *stepDone) (sampled int) {
 	}
 	m.changed = m.changed || m.rows != before
 	a.members = a.members[:0]
-	for i := range a.plan.Rows {
+	for i := range plan.Rows {
 		if !m.results[i].Dropped {
-			a.members = append(a.members, a.plan.Rows[i].Seq)
+			a.members = append(a.members, plan.Rows[i].Seq)
 		}
 	}
 	return sampled
 }
 
-// launchAfter launches behind a step that ended at ended; the writers had wait
-// nanoseconds of the gap.
-func (a *gpuStepActor) launchAfter(ended, wait int64) {
+// launchAfter launches behind a step that ended at ended with results; the writers had
+// wait nanoseconds of the gap.
+func (a *gpuStepActor) launchAfter(results []sched.Result, ended, wait int64) {
 	now := waybill.Now()
 	a.gapGPU, a.gapWriters, a.fromRest = now-ended-wait, wait, false
-	a.launch(now)
+	a.launch(now, results)
 }
 
 // run waits for the step in flight, binds the next and posts the news. On a GPU
-// the next step is launched before the news is posted; a CPU computes it after
-// the writers had their turn.
+// the next step is launched before the news is posted, and before anything else that
+// can wait; a CPU computes it after the writers had their turn.
 func (a *gpuStepActor) run() {
 	m := newStepDone()
 	m.epoch, m.step, m.launchedAt = a.pipe.epoch, a.step, a.launched
@@ -173,36 +207,36 @@ func (a *gpuStepActor) run() {
 	m.results = append(m.results[:0], make([]sched.Result, rows)...)
 	m.extras = append(m.extras[:0], make([]*tokenExtras, rows)...)
 	a.engine.fault("step")
-	if err := a.exec.Wait(m.results, m.extras); errors.Is(err, kernels.ErrOutOfMemory) {
+	if err := a.exec.Wait(m.results, m.extras, a.looking); errors.Is(err, kernels.ErrOutOfMemory) {
 		a.lost(m)
 	} else if err != nil {
 		panic(deviceError{err})
 	}
 	m.endedAt = waybill.Now()
-	m.deviceIdle = -1
+	m.deviceIdle, m.hostIdle = -1, -1
 	if !a.fromRest {
-		m.deviceIdle = a.exec.Idle()
+		m.deviceIdle, m.hostIdle = a.exec.Idle()
 	}
 	a.engine.stepFinished()
-	sampled := a.count(m)
-	writers := a.handoffs[int(a.step)%len(a.handoffs)].reset(sampled)
-	m.handoff = writers
-	a.results = append(a.results[:0], m.results...)
+	ran := a.plan
 	a.plan = nil
-	m.bound, m.void, m.bindAt = a.bind()
+	m.bound, m.void, m.bindAt = a.bind(m.results)
 	if m.bound != 0 {
 		a.step++
 		m.boundStep = a.step
 		if !a.cpu {
-			a.launchAfter(m.endedAt, 0)
+			a.launchAfter(m.results, m.endedAt, 0)
 		}
 	}
+	writers := a.handoffs[int(m.step)%len(a.handoffs)].reset(a.count(m, ran))
+	m.handoff = writers
+	a.results = append(a.results[:0], m.results...)
 	bound, ended := m.bound != 0, m.endedAt
 	a.pipe.sched.TellFirst(m) // m is the Scheduler's now
 	if bound && a.cpu {
 		posted := waybill.Now()
 		writers.wait(a.patience)
-		a.launchAfter(ended, waybill.Now()-posted)
+		a.launchAfter(a.results, ended, waybill.Now()-posted)
 	}
 }
 

@@ -55,8 +55,9 @@ type stepDone struct {
 	// gapGPU and gapWriters are the time between the step before and this one
 	// that GPU-step itself took, and that it left to the writers, in nanoseconds.
 	gapGPU, gapWriters int64
-	// deviceIdle is that time by the device's own clock; negative: unknown.
-	deviceIdle time.Duration
+	// deviceIdle is that time by the device's own clock, hostIdle the host's part of it;
+	// negative: unknown.
+	deviceIdle, hostIdle time.Duration
 	// expected is how long the step was likely to take, in nanoseconds.
 	expected int64
 	// rows, prefillTokens and decodeRows count the step's work; changed says that

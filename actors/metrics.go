@@ -58,7 +58,7 @@ type engineMetrics struct {
 	phase                                                      [waybill.NumParts]prometheus.Observer
 	stepSeconds, iteration, stepRows, stepPrefill              prometheus.Histogram
 	gap                                                        [gapScheduler + 1]prometheus.Observer
-	gapMembers, deviceIdle                                     [2]prometheus.Observer // same, changed
+	gapMembers, deviceIdle, hostIdle                           [2]prometheus.Observer // same, changed
 
 	generated, preemptions, prefixQueries, prefixHits atomic.Int64
 	running, waiting, deferred, kvUsed, kvTotal       atomic.Int64
@@ -181,6 +181,8 @@ func (m *engineMetrics) registerSteps(k maker) {
 	m.gapMembers = [...]prometheus.Observer{members.WithLabelValues("same"), members.WithLabelValues("changed")}
 	idle := k.histograms("waybill:device_idle_seconds", "Device idle between two steps by the device's own clock, by whether their sequences are the same; none on a CPU.", "membership", idleBuckets)
 	m.deviceIdle = [...]prometheus.Observer{idle.WithLabelValues("same"), idle.WithLabelValues("changed")}
+	host := k.histograms("waybill:device_idle_host_seconds", "The host's part of device idle, from seeing a step's tokens to the return of the call that launched the next; of steps that are replayed.", "membership", idleBuckets)
+	m.hostIdle = [...]prometheus.Observer{host.WithLabelValues("same"), host.WithLabelValues("changed")}
 }
 
 // registerState registers what is read from atomics at a scrape.
@@ -258,6 +260,9 @@ func (m *engineMetrics) step(d *stepDone) {
 		m.gapMembers[which].Observe(float64(gap) / 1e9)
 		if d.deviceIdle >= 0 {
 			m.deviceIdle[which].Observe(d.deviceIdle.Seconds())
+		}
+		if d.hostIdle >= 0 {
+			m.hostIdle[which].Observe(d.hostIdle.Seconds())
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"runtime"
 	"time"
 
 	"waybill/actors/mailbox"
@@ -221,10 +222,12 @@ func (a *schedulerActor) publish() {
 			// GPU-step took what was on offer: it runs, or is void. The new plan
 			// follows the wrong step; the news is on its way.
 			if a.pipe.slot.CompareAndSwap(plan, nil) {
+				a.pipe.unread(plan)
 				a.core.Discard(plan)
 			}
 			return
 		}
+		a.pipe.unread(old)
 		a.core.Publish(plan)
 		a.engine.fault("published")
 		if plan != nil {
@@ -276,8 +279,18 @@ func (r *stepRing) overlap(queued, tokenized, bound int64) (waited int, longest 
 type pipeline struct {
 	epoch uint64
 	slot  planSlot
+	// read is the plan on offer that GPU-step reads at this moment, nil at most times.
+	read  planSlot
 	sched *mailbox.Ref
 	gpu   *mailbox.Ref
 	// handoffs are GPU-step's countdowns, reused in turn.
 	handoffs []*handoff
+}
+
+// unread waits until GPU-step does not read a plan that is no longer on offer: some
+// microseconds at most. The core may then use the plan again.
+func (p *pipeline) unread(plan *sched.Plan) {
+	for plan != nil && p.read.Load() == plan {
+		runtime.Gosched()
+	}
 }

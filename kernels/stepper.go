@@ -16,7 +16,16 @@ type Forward func(b *Batch) Buffer
 type StepTime struct {
 	// Started and Ended are times of the device's clock, whose zero is its own.
 	Started, Ended time.Duration
+	// Launch is what the host took, by its own clock, from seeing the tokens of the step
+	// before to the return of the call that launched this one; negative if the step was
+	// launched piece by piece.
+	Launch time.Duration
 }
+
+// Meanwhile is what the caller of Finish does while a step runs: some microseconds at
+// most. soon says that the step is likely to end within 100 µs: what the next step needs
+// is best touched once more, since caches forget while the host polls.
+type Meanwhile func(soon bool)
 
 // Stepper is a Backend that computes steps beside its caller: Start returns when a
 // step is queued, Finish when its tokens are on the host. One step at a time, on one
@@ -34,9 +43,17 @@ type Stepper interface {
 	// called with a batch padded to a bucket, and not at every step. After an error
 	// there is no step: Finish must not be called.
 	Start(b *Batch, forward Forward) error
+	// Prepare gets ready, while a step runs, to start b next, whose Tokens need not be
+	// right yet. It reports whether it did: a step that is not replayed cannot be
+	// prepared. Start, and another Prepare, undo it.
+	Prepare(b *Batch) bool
+	// StartPrepared is Start of the batch that was prepared last, with tokens [N] in
+	// place of its own, after Finish of the step before.
+	StartPrepared(tokens []int32) error
 	// Finish polls until the step is done and fills in one entry for each of its
 	// logits; Top is valid until the next Start. It does not yield the processor.
-	Finish(out []Picked) (StepTime, error)
+	// meanwhile, if not nil, is called again and again until then.
+	Finish(out []Picked, meanwhile Meanwhile) (StepTime, error)
 	// ReadLogits copies a row of the step's logits to the host, after Finish.
 	ReadLogits(dst []float32, row int) error
 	// Sizes returns the row counts that Start records steps for, for a warm-up.
@@ -45,9 +62,9 @@ type Stepper interface {
 	Memory() (free, total int64, err error)
 }
 
-// Preparer is a Stepper that has choices to make for each number of rows. Prepare makes those of all products so far
-// for up to rows rows, so that no step has to; results of earlier ops are undefined afterwards.
-type Preparer interface {
+// ProductLoader is a Stepper that has choices to make for each number of rows. LoadProducts makes those of all products
+// so far for up to rows rows, so that no step has to; results of earlier ops are undefined afterwards.
+type ProductLoader interface {
 	Stepper
-	Prepare(rows int) error
+	LoadProducts(rows int) error
 }

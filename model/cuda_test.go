@@ -128,7 +128,7 @@ func (r *runner) steps(p *goldenPrompt) (ids []int32) {
 			r.t.Fatal(err)
 		}
 		var out [2]kernels.Picked
-		if _, err := b.Finish(out[:]); err != nil {
+		if _, err := b.Finish(out[:], nil); err != nil {
 			r.t.Fatal(err)
 		}
 		if out[0].Token != out[1].Token || out[0].Finite != out[1].Finite {
@@ -187,7 +187,7 @@ func TestStepTimes(t *testing.T) {
 					t.Fatal(err)
 				}
 				out := make([]kernels.Picked, len(batch.Logits))
-				times, err := b.Finish(out)
+				times, err := b.Finish(out, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

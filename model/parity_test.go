@@ -202,7 +202,7 @@ func (p *parallel) run(b *kernels.Batch) []kernels.Picked {
 		p.t.Fatal(err)
 	}
 	out := make([]kernels.Picked, len(b.Logits))
-	if _, err := p.b.Finish(out); err != nil {
+	if _, err := p.b.Finish(out, nil); err != nil {
 		p.t.Fatal(err)
 	}
 	return out

@@ -42,12 +42,12 @@ func (m *Model) Profile(b kernels.Stepper, s *Scratch, blockSize, positions int,
 	if err := b.Start(batch, forward); err != nil {
 		return fmt.Errorf("model: profile a step of %d tokens: %w", s.maxTokens, err)
 	}
-	if _, err := b.Finish(make([]kernels.Picked, len(batch.Logits))); err != nil {
+	if _, err := b.Finish(make([]kernels.Picked, len(batch.Logits)), nil); err != nil {
 		return fmt.Errorf("model: profile a step of %d tokens: %w", s.maxTokens, err)
 	}
-	if p, ok := b.(kernels.Preparer); ok {
-		if err := p.Prepare(s.maxTokens); err != nil {
-			return fmt.Errorf("model: prepare steps of %d tokens: %w", s.maxTokens, err)
+	if p, ok := b.(kernels.ProductLoader); ok {
+		if err := p.LoadProducts(s.maxTokens); err != nil {
+			return fmt.Errorf("model: load the products of steps of %d tokens: %w", s.maxTokens, err)
 		}
 	}
 	return nil

@@ -53,8 +53,8 @@ func (r *Report) Markdown() string {
 		return append([]any{l.Shape, l.What}, l.figures("%.3f", "mean_idle_ttft_ms", "mean_ttft_ms", "p99_ttft_ms", "median_stream_itl_ms", "p99_stream_itl_ms",
 			"median_step_ms", "mean_ledger_wait_steps", "max_ledger_wait_steps_le", "max_ledger_beyond_step_ms", "ledger_wait_count")...)
 	})
-	table(&b, "Device idle between two steps of a server", "shape | streams | members | steps | p50, µs | p99, µs | mean, µs | host p50, µs", r.Gaps, func(g Gap) []any {
-		return []any{g.Shape, g.Streams, g.Membership, g.Steps, fmt.Sprintf("%.1f", g.P50), fmt.Sprintf("%.1f", g.P99), fmt.Sprintf("%.1f", g.Mean), fmt.Sprintf("%.1f", g.Host)}
+	table(&b, "Device idle between two steps of a server", "shape | streams | members | steps | p50, µs | p99, µs | mean, µs | host p50, µs | host p99, µs", r.Gaps, func(g Gap) []any {
+		return []any{g.Shape, g.Streams, g.Membership, g.Steps, fmt.Sprintf("%.1f", g.P50), fmt.Sprintf("%.1f", g.P99), fmt.Sprintf("%.1f", g.Mean), fmt.Sprintf("%.1f", g.Host), fmt.Sprintf("%.1f", g.HostP99)}
 	})
 	table(&b, "Text prompts in open loop at 60 % of the capacity", "shape | requests/s | n | prompt tokens | intake p50, ms | p99 | largest | egress p50, ms | p99", r.Intake, func(i Intake) []any {
 		return []any{i.Shape, fmt.Sprintf("%.1f", i.Rate), i.N, i.Prompt, i.P50, i.P99, i.Max, i.Egress, i.Late}

@@ -29,7 +29,10 @@ type Gap struct {
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
 	Mean       float64 `json:"mean_us"`
-	Host       float64 `json:"host_p50_us"` // of it from seeing the tokens to launching the next
+	// Host is what the host took of it, from seeing the tokens to the return of the call that
+	// launched the next step; 0: no such step was replayed.
+	Host    float64 `json:"host_p50_us"`
+	HostP99 float64 `json:"host_p99_us"`
 }
 
 // Intake is what a server did before and after the engine, of an open loop of text prompts.
@@ -90,7 +93,7 @@ func gaps(ctx context.Context, o *Options, r *Report) error {
 				if err != nil {
 					return err
 				}
-				host, err := since("waybill:step_gap_by_membership_seconds")
+				host, err := since("waybill:device_idle_host_seconds")
 				if err != nil {
 					return err
 				}
@@ -100,7 +103,7 @@ func gaps(ctx context.Context, o *Options, r *Report) error {
 				}
 				r.Gaps = append(r.Gaps, Gap{
 					Shape: shape, Streams: streams, Membership: members, Steps: device.Count, Mean: device.Mean() * 1e6,
-					P50: us(device, .5), P99: us(device, .99), Host: us(host, .5),
+					P50: us(device, .5), P99: us(device, .99), Host: us(host, .5), HostP99: us(host, .99),
 				})
 			}
 		}

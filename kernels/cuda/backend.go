@@ -93,7 +93,7 @@ func Open(o Options) (_ kernels.Backend, err error) {
 		return nil, fmt.Errorf("cuda: %w: device %d of %d", ErrNoGPU, o.Device, n)
 	}
 	b := &Backend{options: o, plans: map[driver.LtShape]*driver.LtPlan{}, ios: map[driver.LtShape]driver.LtIO{}}
-	b.steps.graphs, b.steps.warm = map[recording]*driver.Graph{}, map[recording]bool{}
+	b.steps.recorded, b.steps.warm = map[recording]*recorded{}, map[recording]bool{}
 	if b.device, err = cu.GetDevice(o.Device); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %w", o.Device, err)
 	}
@@ -144,8 +144,8 @@ func (b *Backend) describe() error {
 
 // open makes what every step needs.
 func (b *Backend) open() (err error) {
-	if err := cu.SetCurrentContext(b.ctx); err != nil {
-		return fmt.Errorf("context: %w", err)
+	if err := driver.Enter(b.ctx); err != nil {
+		return err
 	}
 	if b.stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
 		return fmt.Errorf("stream: %w", err)
@@ -186,9 +186,9 @@ func (b *Backend) Fills() bool { return true }
 // function is called.
 func (b *Backend) enter() (leave func(), err error) {
 	runtime.LockOSThread()
-	if err := cu.SetCurrentContext(b.ctx); err != nil {
+	if err := driver.Enter(b.ctx); err != nil {
 		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("cuda: context: %w", err)
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	return runtime.UnlockOSThread, nil
 }
@@ -214,7 +214,7 @@ func (b *Backend) Begin(batch *kernels.Batch) {
 	b.batch, b.attn.planned = batch, false
 	b.draws.rows = b.draws.rows[:0] // the host samples
 	b.tables.layout(b.shapeOf(batch))
-	b.tables.fill(batch, &b.draws)
+	b.tables.fill(batch, b.draws.rows)
 	b.queueTables()
 }
 
@@ -245,6 +245,9 @@ func (b *Backend) launch(what string, fn cu.Function, grid [3]int, block, shared
 		return
 	}
 	s := driver.Shape{Grid: grid, Block: block, Shared: shared, Dependent: b.major >= 9}
+	if b.cut() {
+		s.Dependent = false
+	}
 	b.fail(what, s.Launch(fn, b.stream, a))
 	b.settled(what)
 }
@@ -293,6 +296,7 @@ func (b *Backend) Close() error {
 		errs = append(errs, b.stream.Destroy())
 	}
 	errs = append(errs, b.device.ReleasePrimaryCtx())
+	driver.Forget()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cuda: close: %w", err)
 	}

@@ -77,58 +77,139 @@ func TestDummyWeightsAreTheLoaders(t *testing.T) {
 	}
 }
 
-// TestStepsPickTheLargestLogit runs steps of every kind over a head whose logits are
-// known: eager, recorded, replayed with other tokens, and without logits.
-func TestStepsPickTheLargestLogit(t *testing.T) {
-	b := stepper(t)
-	const vocab, cols = 1008, 64
-	rng := rand.New(rand.NewPCG(1, 2))
-	values := make([]float32, vocab*cols)
+const headVocab, headCols = 1008, 64
+
+// head makes a model whose best token is the one that it is fed, and its weight.
+func head(t *testing.T, b kernels.Stepper, rng *rand.Rand) (forward kernels.Forward, values []float32) {
+	t.Helper()
+	values = make([]float32, headVocab*headCols)
 	data := make([]byte, 2*len(values))
 	for i := range values {
 		bits := quant.F32ToBF16(float32(rng.NormFloat64()))
 		values[i] = quant.BF16ToF32(bits)
 		data[2*i], data[2*i+1] = byte(bits), byte(bits>>8)
 	}
-	w, err := b.Pack(kernels.HostTensor{Name: "w", DType: kernels.BF16, Rows: vocab, Cols: cols, Data: data})
+	w, err := b.Pack(kernels.HostTensor{Name: "w", DType: kernels.BF16, Rows: headVocab, Cols: headCols, Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := b.NewBuffer(512 * cols)
+	x, err := b.NewBuffer(512 * headCols)
 	if err != nil {
 		t.Fatal(err)
 	}
-	logits, err := b.NewFloats(512 * vocab)
+	logits, err := b.NewFloats(512 * headVocab)
 	if err != nil {
 		t.Fatal(err)
 	}
-	forward := func(batch *kernels.Batch) kernels.Buffer {
+	return func(batch *kernels.Batch) kernels.Buffer {
 		b.Embed(x, w)
 		b.MatMul(logits, x, w, nil, len(batch.Tokens))
 		return logits
+	}, values
+}
+
+// decodes returns a batch of n rows of one token, drawn from rng.
+func decodes(n int, rng *rand.Rand) *kernels.Batch {
+	batch := &kernels.Batch{}
+	for i := range n {
+		batch.Tokens = append(batch.Tokens, int32(rng.IntN(headVocab)))
+		batch.Positions = append(batch.Positions, 5)
+		batch.Slots = append(batch.Slots, int32(i))
+		batch.Logits = append(batch.Logits, int32(i))
+		batch.Seqs = append(batch.Seqs, kernels.BatchSeq{First: i, Len: 1, Context: 5, Blocks: []int32{0}})
 	}
+	return batch
+}
+
+// TestStepsThatWerePrepared prepares steps while others run and starts them with other
+// tokens, or starts something else in their place. Every step must pick the tokens that it
+// was started with.
+func TestStepsThatWerePrepared(t *testing.T) {
+	b := stepper(t)
+	rng := rand.New(rand.NewPCG(3, 4))
+	forward, _ := head(t, b, rng)
+	// Every size is recorded at its second step.
+	for _, n := range []int{1, 1, 2, 2, 3, 3, 8, 8} {
+		if err := b.Start(decodes(n, rng), forward); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Finish(make([]kernels.Picked, n), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := decodes(3, rng)
+	if err := b.Start(running, forward); err != nil {
+		t.Fatal(err)
+	}
+	prepared := 0
+	for step := range 200 {
+		next := decodes(1+rng.IntN(8), rng)
+		if step%5 == 0 {
+			next = decodes(300, rng) // of no recorded size
+		}
+		ready, looks := false, 0
+		out := make([]kernels.Picked, len(running.Tokens))
+		times, err := b.Finish(out, func(bool) {
+			if looks++; looks == 1 && step%3 == 0 {
+				b.Prepare(decodes(8, rng)) // that is not to come
+			} else if looks <= 2 {
+				ready = b.Prepare(next)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range out {
+			if p.Token != running.Tokens[i] || !p.Finite {
+				t.Fatalf("step %d, %d rows: row %d picked %+v, want token %d", step, len(out), i, p, running.Tokens[i])
+			}
+		}
+		if recorded := len(running.Tokens) <= 8; recorded != (times.Launch >= 0) {
+			t.Errorf("step %d, %d rows: launched within %v of the tokens", step, len(out), times.Launch)
+		}
+		running = next
+		if !ready || step%7 == 0 {
+			err = b.Start(running, forward)
+		} else {
+			prepared++
+			for i := range running.Tokens {
+				running.Tokens[i] = int32(rng.IntN(headVocab))
+			}
+			err = b.StartPrepared(running.Tokens)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Finish(make([]kernels.Picked, len(running.Tokens)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if t.Logf("%d of 200 steps were prepared", prepared); prepared == 0 {
+		t.Error("no step was prepared")
+	}
+}
+
+// TestStepsPickTheLargestLogit runs steps of every kind over a head whose logits are
+// known: eager, recorded, replayed with other tokens, and without logits.
+func TestStepsPickTheLargestLogit(t *testing.T) {
+	b := stepper(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	forward, values := head(t, b, rng)
 	for _, n := range []int{1, 3, 8, 33, 300} {
 		for range 4 {
-			batch := &kernels.Batch{}
-			for i := range n {
-				batch.Tokens = append(batch.Tokens, int32(rng.IntN(vocab)))
-				batch.Positions = append(batch.Positions, 5)
-				batch.Slots = append(batch.Slots, int32(i))
-				batch.Logits = append(batch.Logits, int32(i))
-				batch.Seqs = append(batch.Seqs, kernels.BatchSeq{First: i, Len: 1, Context: 5, Blocks: []int32{0}})
-			}
+			batch := decodes(n, rng)
 			if err := b.Start(batch, forward); err != nil {
 				t.Fatal(err)
 			}
 			out := make([]kernels.Picked, n)
-			times, err := b.Finish(out)
+			times, err := b.Finish(out, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if times.Ended <= times.Started {
 				t.Errorf("step from %v to %v", times.Started, times.Ended)
 			}
-			row := make([]float32, vocab)
+			row := make([]float32, headVocab)
 			for i, p := range out {
 				// A row's product with itself is the largest by far: no rounding matters.
 				if p.Token != batch.Tokens[i] || !p.Finite {
@@ -138,7 +219,7 @@ func TestStepsPickTheLargestLogit(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := 0.0
-				for _, v := range values[int(p.Token)*cols : (int(p.Token)+1)*cols] {
+				for _, v := range values[int(p.Token)*headCols : (int(p.Token)+1)*headCols] {
 					want += float64(v) * float64(v)
 				}
 				if math.Abs(float64(row[p.Token])-want) > 1e-5*want {
@@ -150,7 +231,7 @@ func TestStepsPickTheLargestLogit(t *testing.T) {
 	if err := b.Start(&kernels.Batch{}, func(*kernels.Batch) kernels.Buffer { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Finish(nil); err != nil {
+	if _, err := b.Finish(nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -180,7 +261,7 @@ func TestLogitsThatAreNotFiniteAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := make([]kernels.Picked, 2)
-	if _, err := b.Finish(out); err != nil {
+	if _, err := b.Finish(out, nil); err != nil {
 		t.Fatal(err)
 	}
 	if out[0].Finite {

@@ -31,10 +31,12 @@ type draws struct {
 	lists cu.DevicePtr
 	// drawn and top are pinned: results, and the best tokens of each.
 	drawn, top unsafe.Pointer
-	// rows are the running step's rows of logits, in the order of the table, asked how
-	// many best tokens each wants.
-	rows, asked []int
+	chosen     // of the running step
 }
+
+// chosen are rows of logits that the device draws, in the order of the table, and how
+// many best tokens each wants.
+type chosen struct{ rows, asked []int }
 
 // openDraws makes the memory.
 func (b *Backend) openDraws() (err error) {
@@ -52,9 +54,8 @@ func (b *Backend) openDraws() (err error) {
 	return err
 }
 
-// chooseDraws lists the rows of batch that the device draws.
-func (b *Backend) chooseDraws(batch *kernels.Batch) {
-	d := &b.draws
+// of lists the rows of batch that the device draws.
+func (d *chosen) of(batch *kernels.Batch) {
 	d.rows, d.asked = d.rows[:0], d.asked[:0]
 	words := 0
 	for i := range batch.Draws {
@@ -70,12 +71,12 @@ func (b *Backend) chooseDraws(batch *kernels.Batch) {
 	}
 }
 
-// fillDraws writes the rows' parameters, and their edits at word at; it returns where
+// fillDraws writes the parameters of rows, and their edits at word at; it returns where
 // these end.
-func (t *tables) fillDraws(d *draws, batch *kernels.Batch, at int) int {
+func (t *tables) fillDraws(rows []int, batch *kernels.Batch, at int) int {
 	h := t.host
 	clear(h[t.drawAt : t.drawAt+drawWords*t.draws])
-	for i, row := range d.rows {
+	for i, row := range rows {
 		w := &batch.Draws[row]
 		to := h[t.drawAt+drawWords*i : t.drawAt+drawWords*(i+1)]
 		to[0], to[1], to[2], to[3] = int32(row)+1, float(w.Scale), int32(w.TopK), float(w.MinP)

@@ -83,7 +83,7 @@ func (r *rowsBench) step(n int, decode bool, draws []kernels.Draw) ([]kernels.Pi
 		r.t.Fatal(err)
 	}
 	out := make([]kernels.Picked, n)
-	times, err := r.b.Finish(out)
+	times, err := r.b.Finish(out, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestDrawsAreTheHosts(t *testing.T) {
 				}
 				options[i] = o
 				if i%8 != 3 { // these take the largest
-					draws[i], _ = p.Draw(s)
+					draws[i], _ = p.Draw(s, 0)
 				}
 				want[i], fails[i] = sampler.Sample(append([]float32(nil), data[i]...), p, s)
 				want[i].Top = append([]sampling.TokenLogprob(nil), want[i].Top...)

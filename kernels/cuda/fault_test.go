@@ -46,7 +46,7 @@ func decodeStep(b *Backend, w *weight, x, logits kernels.Buffer, n int) error {
 		return err
 	}
 	out := make([]kernels.Picked, n)
-	if _, err := b.Finish(out); err != nil {
+	if _, err := b.Finish(out, nil); err != nil {
 		return err
 	}
 	for i, p := range out {

@@ -132,7 +132,7 @@ func TestGatedTimes(t *testing.T) {
 				if err := b.Start(&kernels.Batch{}, forward); err != nil {
 					t.Fatal(err)
 				}
-				times, err := b.Finish(nil)
+				times, err := b.Finish(nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -224,10 +224,10 @@ func (b *Backend) plan(s driver.LtShape) *driver.LtPlan {
 	return plan
 }
 
-// Prepare chooses the algorithms of all products so far for up to rows rows, and runs each once with a few: the library
+// LoadProducts chooses the algorithms of all products so far for up to rows rows, and runs each once with a few: the library
 // loads a kernel when it is first run, which held some steps up by 3 to 15 ms (H200, Qwen3-8B's shape). What the
 // products wrote last is undefined afterwards.
-func (b *Backend) Prepare(rows int) error {
+func (b *Backend) LoadProducts(rows int) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
@@ -246,7 +246,7 @@ func (b *Backend) Prepare(rows int) error {
 	err = b.err
 	b.err = nil
 	if e := b.stream.Synchronize(); err == nil && e != nil {
-		err = fmt.Errorf("cuda: prepare: %w", e)
+		err = fmt.Errorf("cuda: load products: %w", e)
 	}
 	return err
 }

@@ -111,7 +111,7 @@ func (b *Backend) productTime(t *testing.T, weights []kernels.Weight, x, y kerne
 		if err := b.Start(&kernels.Batch{}, forward); err != nil {
 			t.Fatal(err)
 		}
-		times, err := b.Finish(nil)
+		times, err := b.Finish(nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

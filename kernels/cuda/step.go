@@ -5,7 +5,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -16,22 +15,18 @@ import (
 	"waybill/kernels/cuda/driver"
 )
 
-// maxGraphRows is the largest recorded step.
-const maxGraphRows = 256
-
-// buckets are the row counts of recorded steps. A step takes the next larger one;
-// up to 32 rows a product costs the same, so few are needed there.
-var buckets = []int{1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256}
-
 // maxPicked bounds the rows of logits of a step.
 const maxPicked = 1 << 14
 
-// Offsets in the pinned memory through which a step reports, in bytes.
+// Words of the pinned memory through which a step reports, as in src/sample.cu: 8 bytes
+// each, a value and above it the step's number.
 const (
-	reportFlag  = 0  // int32: number of the last finished step
-	reportTimes = 64 // 2 uint64: device times in ns
-	reportPicks = 128
-	reportBytes = reportPicks + 8*maxPicked
+	reportEnded   = 0 // 2 words: the device's clock, ns
+	reportStarted = 2 // likewise
+	reportRows    = 4 // a word for each row of logits: its token
+	reportBytes   = 8 * (reportRows + maxPicked)
+
+	notFinite = 0xffffffff // in place of a token
 )
 
 // sumSlots is how many norms' sums are kept: one is written, one read, one cleared.
@@ -39,6 +34,10 @@ const sumSlots = 3
 
 // queryAfter is the interval at which Finish asks the driver whether the step died.
 const queryAfter = 5 * time.Millisecond
+
+// lookEvery is how many looks at the report there are for each at anything else: some
+// 0.2 µs.
+const lookEvery = 64
 
 // steps is the state of Start and Finish.
 type steps struct {
@@ -52,19 +51,24 @@ type steps struct {
 	turn    turn
 	// sums holds sums of squares of rows, in turns for one norm after another; norms
 	// counts those of the running step.
-	sums  cu.DevicePtr
-	norms int
-	// replayed is the bucket of the running step, 0 if it is none.
-	replayed int
-	graphs   map[recording]*driver.Graph
+	sums     cu.DevicePtr
+	norms    int
+	recorded map[recording]*recorded
 	warm     map[recording]bool
 	padded   kernels.Batch
-}
-
-// recording names a recorded step: its rows, and whether any of their tokens is drawn.
-type recording struct {
-	rows  int
-	draws bool
+	// capture, in the making of a recording, ends its first graph after uncut launches.
+	capture *driver.Recording
+	uncut   int
+	// running is the recorded step that runs since launched, nil if it is none. seen is
+	// when the tokens of the step before were there.
+	running        *recorded
+	launched, seen time.Time
+	// told is how many words of the report have come.
+	told int
+	// ready, if not nil, is the step that Prepare got ready, of readyRows rows, next its draws.
+	ready     *recorded
+	readyRows int
+	next      chosen
 }
 
 // openSteps makes the memory.
@@ -96,19 +100,28 @@ func (b *Backend) openSteps() (err error) {
 // closeSteps frees the recordings.
 func (b *Backend) closeSteps() error {
 	var errs []error
-	for _, g := range b.steps.graphs {
-		errs = append(errs, g.Close())
+	s := &b.steps
+	for _, r := range s.recorded {
+		errs = append(errs, r.close())
 	}
-	b.steps.graphs, b.steps.warm = map[recording]*driver.Graph{}, map[recording]bool{}
+	s.recorded, s.warm = map[recording]*recorded{}, map[recording]bool{}
 	return errors.Join(errs...)
 }
-
-// Sizes returns the row counts that steps are recorded for.
-func (b *Backend) Sizes() []int { return slices.Clone(buckets) }
 
 // Start queues a step. Steps of one token per sequence are replayed; the first of a
 // size runs as it is, which loads the code, and the second is recorded.
 func (b *Backend) Start(batch *kernels.Batch, forward kernels.Forward) error {
+	if len(batch.Logits) > maxPicked {
+		panic(bug("%d rows of logits, at most %d", len(batch.Logits), maxPicked))
+	}
+	return b.start(len(batch.Logits), func() {
+		b.draws.of(batch)
+		b.queue(batch, forward)
+	})
+}
+
+// start queues a step of rows of logits.
+func (b *Backend) start(rows int, queue func()) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
@@ -116,11 +129,8 @@ func (b *Backend) Start(batch *kernels.Batch, forward kernels.Forward) error {
 	b.unset = leave
 	s := &b.steps
 	s.number++
-	s.rows = len(batch.Logits)
-	if s.rows > maxPicked {
-		panic(bug("%d rows of logits, at most %d", s.rows, maxPicked))
-	}
-	b.chooseDraws(batch)
+	s.rows, s.running, s.ready = rows, nil, nil
+	b.attn.planned = false
 	if err := b.fault("step"); errors.Is(err, ErrStray) {
 		b.args.Reset().Ptr(s.best).Ptr(4096).Ptr(s.best).Int(8)
 		b.launch("stray", b.fn.copyRows, [3]int{1, 1, 1}, 32, 0, &b.args)
@@ -128,7 +138,7 @@ func (b *Backend) Start(batch *kernels.Batch, forward kernels.Forward) error {
 		b.fail("step", err)
 	}
 	if b.err == nil {
-		b.queue(batch, forward)
+		queue()
 	}
 	if b.err != nil {
 		return b.abandon()
@@ -141,22 +151,15 @@ func (b *Backend) queue(batch *kernels.Batch, forward kernels.Forward) {
 	s := &b.steps
 	rows, ok := bucketOf(batch)
 	if !ok {
-		b.batch, s.replayed = batch, 0
-		b.tables.layout(b.shapeOf(batch))
-		b.prepare(batch)
+		b.batch = batch
+		b.prepare(batch, b.shapeOf(batch))
 		b.issue(batch, forward)
 		return
 	}
 	key := recording{rows: rows, draws: len(b.draws.rows) > 0}
-	shape := tableShape{tokens: rows, seqs: rows, logits: rows, decode: rows}
-	if key.draws {
-		shape.draws = rows
-	}
-	b.tables.layout(shape)
-	b.prepare(batch)
-	s.replayed = rows
-	if g := s.graphs[key]; g != nil {
-		b.fail("graph", g.Launch(b.stream))
+	b.prepare(batch, key.shape())
+	if r := s.recorded[key]; r != nil {
+		b.replay(r)
 		return
 	}
 	b.batch = s.pad(batch, rows)
@@ -165,16 +168,13 @@ func (b *Backend) queue(batch *kernels.Batch, forward kernels.Forward) {
 		b.issue(b.batch, forward)
 		return
 	}
-	g, err := driver.Record(b.stream, func() error {
-		b.issue(b.batch, forward)
-		return b.err
-	})
+	r, err := b.record(rows, b.batch, forward)
 	if err != nil {
 		b.fail("record", err)
 		return
 	}
-	s.graphs[key] = g
-	b.fail("graph", g.Launch(b.stream))
+	s.recorded[key] = r
+	b.replay(r)
 }
 
 // abandon gives a step up that could not be queued whole, waits for the part that was,
@@ -193,9 +193,10 @@ func (b *Backend) abandon() error {
 }
 
 // prepare writes the step's tables.
-func (b *Backend) prepare(batch *kernels.Batch) {
-	b.attn.planned = false
-	b.tables.fill(batch, &b.draws)
+func (b *Backend) prepare(batch *kernels.Batch, shape tableShape) {
+	b.tables.turn(b.steps.number)
+	b.tables.layout(shape)
+	b.tables.fill(batch, b.draws.rows)
 	b.tables.host[wordStep] = b.steps.number
 }
 
@@ -208,7 +209,7 @@ func (b *Backend) issue(batch *kernels.Batch, forward kernels.Forward) {
 	report := cu.DevicePtr(uintptr(s.report))
 	step := b.tables.at(wordStep)
 	if n == 0 {
-		b.args.Reset().Ptr(report + reportTimes).Ptr(s.started).Ptr(report + reportFlag).Ptr(step)
+		b.args.Reset().Ptr(report).Ptr(s.started).Ptr(step)
 		b.launch("done", b.fn.done, [3]int{1, 1, 1}, 1, 0, &b.args)
 		return
 	}
@@ -217,59 +218,45 @@ func (b *Backend) issue(batch *kernels.Batch, forward kernels.Forward) {
 		panic(bug("logits that are not float32"))
 	}
 	s.vocab = s.logits.cols
+	fence := 0
 	if b.tables.draws > 0 {
 		b.queueDraws()
+		fence = 1
 	}
 	// A row's slices keep the device busy when rows are few.
 	slices := max(1, min(16, 2*b.sms/n))
-	b.args.Reset().Ptr(s.logits.float).Int(s.vocab).Ptr(s.best).Ptr(s.bad).Ptr(s.arrived).Ptr(report + reportPicks).
-		Ptr(report + reportTimes).Ptr(s.started).Ptr(report + reportFlag).Ptr(step)
+	b.args.Reset().Ptr(s.logits.float).Int(s.vocab).Ptr(s.best).Ptr(s.bad).Ptr(s.arrived).Ptr(report).Ptr(s.started).Ptr(step).Int(fence)
 	b.launch("pick", b.fn.pick, [3]int{n, slices, 1}, 1024, 0, &b.args)
 }
 
-// bucketOf returns the recorded size that takes batch.
-func bucketOf(batch *kernels.Batch) (rows int, ok bool) {
-	n := len(batch.Tokens)
-	if n == 0 || n > maxGraphRows || len(batch.Seqs) != n || len(batch.Logits) != n {
-		return 0, false
-	}
-	for i := range batch.Seqs {
-		if batch.Seqs[i].Len != 1 || batch.Seqs[i].First != i || batch.Logits[i] != int32(i) {
-			return 0, false
-		}
-	}
-	i, _ := slices.BinarySearch(buckets, n)
-	return buckets[i], true
-}
-
-// pad returns batch with rows that compute nothing of use and store nothing.
-func (s *steps) pad(batch *kernels.Batch, rows int) *kernels.Batch {
-	p := &s.padded
-	p.Tokens, p.Positions = append(p.Tokens[:0], batch.Tokens...), append(p.Positions[:0], batch.Positions...)
-	p.Slots, p.Logits = append(p.Slots[:0], batch.Slots...), append(p.Logits[:0], batch.Logits...)
-	p.Seqs = append(p.Seqs[:0], batch.Seqs...)
-	for i := len(batch.Tokens); i < rows; i++ {
-		p.Tokens, p.Positions = append(p.Tokens, 0), append(p.Positions, 0)
-		p.Slots, p.Logits = append(p.Slots, -1), append(p.Logits, int32(i))
-		p.Seqs = append(p.Seqs, kernels.BatchSeq{First: i, Len: 1, Blocks: batch.Seqs[0].Blocks[:1]})
-	}
-	return p
-}
-
 // Finish polls until the step is done and fills in out.
-func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
+func (b *Backend) Finish(out []kernels.Picked, meanwhile kernels.Meanwhile) (kernels.StepTime, error) {
 	defer b.unset()
 	s := &b.steps
-	flag := (*int32)(unsafe.Add(s.report, reportFlag))
-	asked := time.Now()
-	for i := 1; atomic.LoadInt32(flag) != s.number; i++ {
-		if i%4096 != 0 || time.Since(asked) < queryAfter {
+	s.told = 0
+	now := time.Now()
+	asked, due := now, time.Time{}
+	if r := s.running; r != nil && r.took > 2*soonAhead {
+		due = s.launched.Add(r.took - soonAhead)
+	}
+	for i := 1; !s.complete(len(out)); i++ {
+		if i%lookEvery != 0 {
 			continue
 		}
-		asked = time.Now()
+		if now = time.Now(); meanwhile != nil {
+			soon := !due.IsZero() && now.After(due)
+			if soon {
+				due = time.Time{} // once
+			}
+			meanwhile(soon)
+		}
+		if now.Sub(asked) < queryAfter {
+			continue
+		}
+		asked = now
 		if err := b.stream.Query(); err != nil && err != cu.NotReady {
 			return kernels.StepTime{}, s.failed(b.named(err))
-		} else if err == nil && atomic.LoadInt32(flag) != s.number && b.exception() == nil {
+		} else if err == nil && !s.complete(len(out)) && b.exception() == nil {
 			return kernels.StepTime{}, s.failed(errors.New("it ended without a report"))
 		}
 		if err := b.exception(); err != nil {
@@ -279,19 +266,51 @@ func (b *Backend) Finish(out []kernels.Picked) (kernels.StepTime, error) {
 	if err := b.exception(); err != nil {
 		return kernels.StepTime{}, s.failed(err)
 	}
-	picks := unsafe.Slice((*[2]int32)(unsafe.Add(s.report, reportPicks)), len(out))
+	before := s.seen
+	s.seen = time.Now()
+	launch := time.Duration(-1)
+	if s.running != nil {
+		launch, s.running.took = s.launched.Sub(before), s.seen.Sub(s.launched)
+	}
 	for i := range out {
-		out[i] = kernels.Picked{Token: picks[i][0], Finite: picks[i][1] != 0}
+		token := s.word(reportRows + i)
+		out[i] = kernels.Picked{Token: int32(token), Finite: token != notFinite}
 	}
 	b.readDraws(out)
-	times := (*[2]uint64)(unsafe.Add(s.report, reportTimes))
 	b.batch, b.err = nil, nil
-	return kernels.StepTime{Started: time.Duration(times[0]), Ended: time.Duration(times[1])}, nil
+	time64 := func(word int) time.Duration {
+		return time.Duration(uint64(s.word(word)) | uint64(s.word(word+1))<<32)
+	}
+	return kernels.StepTime{Started: time64(reportStarted), Ended: time64(reportEnded), Launch: launch}, nil
+}
+
+// complete reports whether all words of a report of rows are there.
+func (s *steps) complete(rows int) bool {
+	for ; s.told < reportRows+rows; s.told++ {
+		if int32(atomic.LoadUint64(s.at(s.told))>>32) != s.number {
+			return false
+		}
+	}
+	return true
+}
+
+// at is a word of the report: a value, and above it the step's number.
+func (s *steps) at(word int) *uint64 { return (*uint64)(unsafe.Add(s.report, 8*word)) }
+
+// word returns a word's value.
+func (s *steps) word(i int) uint32 { return uint32(atomic.LoadUint64(s.at(i))) }
+
+// recordedRows returns the bucket of the running step, 0 if it is none.
+func (s *steps) recordedRows() int {
+	if s.running == nil {
+		return 0
+	}
+	return s.running.rows
 }
 
 // failed is the error of a step that the device did not finish.
 func (s *steps) failed(err error) error {
-	return fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w", s.number, s.rows, s.replayed, err)
+	return fmt.Errorf("cuda: step %d of %d rows, recorded as %d: %w", s.number, s.rows, s.recordedRows(), err)
 }
 
 // ReadLogits copies a row of the last step's logits to the host.

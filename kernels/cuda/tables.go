@@ -51,7 +51,10 @@ type tableShape struct {
 
 // tables are a step's inputs as the kernels read them.
 type tables struct {
-	host   []int32 // pinned
+	// halves are pinned. Steps take them in turns, so that the next step's tables can be
+	// written while the device may still read the running one's. host is the half in use.
+	halves [2][]int32
+	host   []int32
 	device cu.DevicePtr
 	tableShape
 	// Word offsets.
@@ -69,15 +72,22 @@ type tables struct {
 
 // openTables makes the memory.
 func (b *Backend) openTables() error {
-	p, err := b.allocPinned(tableBytes)
-	if err != nil {
-		return err
+	for i := range b.tables.halves {
+		p, err := b.allocPinned(tableBytes)
+		if err != nil {
+			return err
+		}
+		b.tables.halves[i] = unsafe.Slice((*int32)(p), tableBytes/4)
 	}
-	b.tables.host = unsafe.Slice((*int32)(p), tableBytes/4)
+	b.tables.turn(0)
 	b.tables.sms, b.tables.kvHeads, b.tables.blockSize = b.sms, 1, 16
+	var err error
 	b.tables.device, err = b.alloc(tableBytes)
 	return err
 }
+
+// turn takes the half of a step's number.
+func (t *tables) turn(number int32) { t.host = t.halves[number&1] }
 
 // shapeOf returns the shape of a batch that is not replayed.
 func (b *Backend) shapeOf(batch *kernels.Batch) tableShape {
@@ -105,8 +115,9 @@ func (t *tables) layout(s tableShape) {
 	t.blockAt = at
 }
 
-// fill writes the tables of batch, which may have fewer rows than the layout.
-func (t *tables) fill(batch *kernels.Batch, d *draws) {
+// fill writes the tables of batch, which may have fewer rows than the layout; draws are
+// the rows of logits that the device draws.
+func (t *tables) fill(batch *kernels.Batch, draws []int) {
 	h := t.host
 	copy(h[t.tokenAt:], batch.Tokens)
 	copy(h[t.positionAt:], batch.Positions)
@@ -146,7 +157,7 @@ func (t *tables) fill(batch *kernels.Batch, d *draws) {
 		if end+maxEditWords > len(h) {
 			panic(bug("the step's block tables leave no room for its draws"))
 		}
-		end = t.fillDraws(d, batch, end)
+		end = t.fillDraws(draws, batch, end)
 	}
 	t.words = (end + 3) &^ 3
 	h[wordCount] = int32(t.words)

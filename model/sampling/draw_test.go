@@ -18,7 +18,7 @@ func TestDrawSaysWhatSampleWouldDo(t *testing.T) {
 	})
 	s := NewState(p, []int32{5, 5, 6})
 	for n := range 3 {
-		d, ok := p.Draw(s)
+		d, ok := p.Draw(s, 0)
 		if !ok || !d.On || d.Scale != 2 || d.TopK != 20 || d.TopP != 0.9 || d.MinP != 0.1 || d.Logprobs != NoLogprobs || d.Repetition != 1.5 {
 			t.Fatalf("draw %d: %+v, %v", n, d, ok)
 		}
@@ -36,7 +36,7 @@ func TestDrawSaysWhatSampleWouldDo(t *testing.T) {
 		}
 		s.Append(8)
 	}
-	if d, ok := params(t, 100, func(o *Options) { o.Temperature = 0 }).Draw(&State{}); !ok || d.Scale != 0 {
+	if d, ok := params(t, 100, func(o *Options) { o.Temperature = 0 }).Draw(&State{}, 0); !ok || d.Scale != 0 {
 		t.Errorf("greedy: %+v, %v", d, ok)
 	}
 }
@@ -46,11 +46,11 @@ func TestDrawLeavesMasksToTheHost(t *testing.T) {
 	twice := func(o *Options) { o.LogitBias = []Bias{{ID: 4, Value: 1}, {ID: 4, Value: 2}} }
 	allowed := func(o *Options) { o.AllowedIDs = []int32{1, 2} }
 	for name, edit := range map[string]func(o *Options){"two biases of one token": twice, "allowed ids": allowed} {
-		if _, ok := params(t, 100, edit).Draw(&State{}); ok {
+		if _, ok := params(t, 100, edit).Draw(&State{}, 0); ok {
 			t.Errorf("%s: a device is to draw", name)
 		}
 	}
-	if _, ok := params(t, 100, func(*Options) {}).Draw(&State{Mask: []uint64{1}}); ok {
+	if _, ok := params(t, 100, func(*Options) {}).Draw(&State{Mask: []uint64{1}}, 0); ok {
 		t.Error("a mask: a device is to draw")
 	}
 }

@@ -20,11 +20,15 @@ static CUresult capture_end(CUstream s, CUgraphExec *out, size_t *nodes) {
 	return r;
 }
 
-static CUresult graph_launch(CUgraphExec e, CUstream s) { return cuGraphLaunch(e, s); }
+static CUresult graph_launch(CUgraphExec e, CUgraphExec then, CUstream s) {
+	CUresult r = cuGraphLaunch(e, s);
+	return r || !then ? r : cuGraphLaunch(then, s);
+}
 */
 import "C"
 
 import (
+	"errors"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -39,29 +43,66 @@ type Graph struct {
 
 func stream(s cu.Stream) C.CUstream { return C.CUstream(unsafe.Pointer(s.C())) }
 
-// Record runs f, which launches work on s, and keeps the launches instead of
-// running them. The calling goroutine must be locked to its thread.
-func Record(s cu.Stream, f func() error) (*Graph, error) {
+// Recording keeps launches on a stream instead of running them, as one graph or, with
+// cuts, as several that run one after another.
+type Recording struct {
+	stream cu.Stream
+	graphs []*Graph
+}
+
+// Record begins a recording of what is launched on s. The calling goroutine must be
+// locked to its thread until End.
+func Record(s cu.Stream) (*Recording, error) {
 	if err := check(C.capture_begin(stream(s)), "begin capture"); err != nil {
 		return nil, err
 	}
-	ferr := f()
-	g := new(Graph)
-	var nodes C.size_t
-	if err := check(C.capture_end(stream(s), &g.exec, &nodes), "end capture"); err != nil {
-		return nil, err
-	}
-	g.Nodes = int(nodes)
-	if ferr != nil {
-		g.Close()
-		return nil, ferr
-	}
-	return g, nil
+	return &Recording{stream: s}, nil
 }
 
-// Launch queues the graph on s.
-func (g *Graph) Launch(s cu.Stream) error {
-	return check(C.graph_launch(g.exec, stream(s)), "graph launch")
+// Cut makes what was launched until now a graph of its own. After an error the
+// recording is over, and End returns it.
+func (r *Recording) Cut() error {
+	if err := r.end(); err != nil {
+		return err
+	}
+	return check(C.capture_begin(stream(r.stream)), "begin capture")
+}
+
+// end makes a graph of what was launched since the last cut.
+func (r *Recording) end() error {
+	g := new(Graph)
+	var nodes C.size_t
+	if err := check(C.capture_end(stream(r.stream), &g.exec, &nodes), "end capture"); err != nil {
+		return err
+	}
+	g.Nodes = int(nodes)
+	r.graphs = append(r.graphs, g)
+	return nil
+}
+
+// End returns the graphs in their order. failed is what went wrong with the launches,
+// or nil: there are no graphs then.
+func (r *Recording) End(failed error) ([]*Graph, error) {
+	err := r.end()
+	if failed != nil {
+		err = failed
+	}
+	if err != nil {
+		for _, g := range r.graphs {
+			err = errors.Join(err, g.Close())
+		}
+		return nil, err
+	}
+	return r.graphs, nil
+}
+
+// Launch queues g on s and, if it is not nil, then behind it.
+func (g *Graph) Launch(then *Graph, s cu.Stream) error {
+	var second C.CUgraphExec
+	if then != nil {
+		second = then.exec
+	}
+	return check(C.graph_launch(g.exec, second, stream(s)), "graph launch")
 }
 
 // Close frees the graph. It must not be running.

@@ -11,6 +11,8 @@ package driver
 #cgo nocallback launch
 #cgo noescape matrix_map
 #cgo nocallback matrix_map
+#cgo noescape enter
+#cgo nocallback enter
 
 enum { max_args = 32 };
 
@@ -55,6 +57,20 @@ static CUresult matrix_map(void *out, CUdeviceptr p, cuuint64_t rows, cuuint64_t
 	if (!r) memcpy(out, &m, sizeof m);
 	return r;
 }
+
+// The context that enter made current on this thread, and the age in which it did.
+static __thread CUcontext current;
+static __thread unsigned current_age;
+static unsigned age = 1;
+
+static CUresult enter(CUcontext c) {
+	if (current == c && current_age == __atomic_load_n(&age, __ATOMIC_ACQUIRE)) return CUDA_SUCCESS;
+	CUresult r = cuCtxSetCurrent(c);
+	if (!r) current = c, current_age = __atomic_load_n(&age, __ATOMIC_ACQUIRE);
+	return r;
+}
+
+static void forget(void) { __atomic_add_fetch(&age, 1, __ATOMIC_ACQ_REL); }
 
 static CUresult pinned(void **p, size_t n) { return cuMemHostAlloc(p, n, CU_MEMHOSTALLOC_PORTABLE); }
 */
@@ -192,3 +208,13 @@ func Pinned(n int) (unsafe.Pointer, error) {
 	err := check(C.pinned(&p, C.size_t(n)), "pinned memory")
 	return p, err
 }
+
+// Enter makes a context current on the calling thread, if it is not. Only this function
+// may change a thread's context. The calling goroutine must be locked to its thread.
+func Enter(ctx cu.CUContext) error { return check(C.enter(context(ctx)), "context") }
+
+// Forget makes every thread's next Enter ask the driver: a context has been released.
+func Forget() { C.forget() }
+
+// context unwraps a handle that cu keeps private; it is the struct's only field.
+func context(ctx cu.CUContext) C.CUcontext { return *(*C.CUcontext)(unsafe.Pointer(&ctx)) }
