@@ -231,13 +231,18 @@ func TestAnOverlongPromptIsNotTokenizedToItsEnd(t *testing.T) {
 	s := startServer(t)
 	whole := time.Now()
 	text := strings.Repeat("many words and 12 numbers; ", 1<<20/27)
-	s.tok.Encode(nil, text, actors.EncodeOptions{})
+	all := len(s.tok.Encode(nil, text, actors.EncodeOptions{}))
 	d := time.Since(whole)
 	began := time.Now()
 	r := s.post("/v1/completions", `{"stream":true,"prompt":"`+text+`"}`)
 	took := time.Since(began)
-	if e := r.failure(400); !strings.Contains(e.Error.Message, "has at least 1") || !strings.Contains(e.Error.Message, "context is 1024") {
+	e := r.failure(400)
+	var seen int
+	if _, err := fmt.Sscanf(e.Error.Message, "the prompt has at least %d tokens", &seen); err != nil || !strings.Contains(e.Error.Message, "context is 1024") {
 		t.Errorf("the limit is not named: %s", e.Error.Message)
+	}
+	if seen <= 1024 || seen > all/10 {
+		t.Errorf("refused after %d tokens of %d", seen, all)
 	}
 	t.Logf("tokenized in %v, refused in %v", d, took)
 	if took > d+50*time.Millisecond {
