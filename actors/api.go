@@ -93,7 +93,7 @@ func (e *Engine) Abort(r *Request) {
 	now := waybill.Now()
 	for _, s := range r.seqs {
 		if s.Bill.End(waybill.Abort, now) {
-			s.shard.Tell(endSeq{s})
+			s.tellEnd()
 			e.tellScheduler(abort{s})
 		}
 	}

@@ -185,9 +185,10 @@ func (e *Engine) logitRows() int { return LogitRows(e.cfg.MaxSeqs) }
 // LogitRows is the largest number of rows of logits of a step of maxSeqs sequences.
 func LogitRows(maxSeqs int) int { return maxSeqs + sched.PromptLogitRows }
 
-// ring returns the places of a ring that can never be full: each accepted
-// sequence has at most four messages under way to one actor. Detokenizers, which get
-// one for each step, have tokenRing places more.
+// ring returns the places of a ring that is not full as long as its actor works: each
+// accepted sequence has at most four messages under way to one actor. Beside one that
+// stands still, others may end and be accepted without limit (tell). Detokenizers, which
+// get a message for each step, have tokenRing places more.
 func (e *Engine) ring() int { return 4*e.cfg.MaxQueuedReqs + controlRing }
 
 // spawn starts a long-lived actor with the engine's spin rule.
@@ -385,19 +386,42 @@ func (e *Engine) shardIndex(s *Sequence) int {
 
 // tellDetokenizer posts a step's tokens to a shard, when there is a place for them.
 func tellDetokenizer(shard *mailbox.Ref, b *tokenBatch) {
-	for shard.Depth() >= tokenRing {
+	for shard.Depth() >= tokenRing || !shard.Tell(b) {
 		select {
 		case <-shard.Done():
 			return // the engine ends
 		case <-time.After(tokenPause):
 		}
 	}
-	shard.Tell(b)
 }
 
 // tellScheduler posts to the Scheduler of the day. A message that an ending one
 // refuses is made good by the rebuild, from the registry.
-func (e *Engine) tellScheduler(m any) { e.pipe.Load().sched.Tell(m) }
+func (e *Engine) tellScheduler(m any) { tell(e.pipe.Load().sched, m) }
+
+// tellEnd posts an end that somebody else than the Detokenizer decided.
+func (s *Sequence) tellEnd() { tell(s.shard, endSeq{s}) }
+
+// tell posts a message that somebody waits for, now or as soon as the ring has a place.
+// The caller may be the actor itself and does not wait. Messages to an actor may change
+// their order.
+func tell(to *mailbox.Ref, m any) {
+	if to.Tell(m) {
+		return
+	}
+	go func() {
+		for {
+			select {
+			case <-to.Done():
+				return
+			case <-time.After(fullPause):
+			}
+			if to.Tell(m) {
+				return
+			}
+		}
+	}()
+}
 
 // admit posts a sequence's Admit.
 func (e *Engine) admit(s *Sequence) {

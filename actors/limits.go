@@ -20,6 +20,9 @@ const (
 	tokenRing = 64
 	// tokenPause is how long the Scheduler then sleeps between two looks.
 	tokenPause = 50 * time.Microsecond
+	// fullPause is how long a message waits that found no place in a ring: its actor has
+	// stood still for hundreds of requests, so it comes on time all the same.
+	fullPause = 10 * time.Millisecond
 	// ledgerRing holds waybills that ended while the Ledger was busy. A full
 	// ring drops the waybill and counts it; it never holds a request.
 	ledgerRing = 4096

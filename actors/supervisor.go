@@ -114,11 +114,11 @@ func (e *Engine) failSequence(s *Sequence, f *Failure) {
 	s.failure.CompareAndSwap(nil, f)
 	now := waybill.Now()
 	if s.Bill.End(waybill.Error, now) {
-		s.shard.Tell(endSeq{s})
+		s.tellEnd()
 	}
 	for _, o := range s.req.seqs {
 		if o != s && o.Bill.End(waybill.Abort, now) {
-			o.shard.Tell(endSeq{o})
+			o.tellEnd()
 			e.tellScheduler(abort{o})
 		}
 	}
@@ -131,7 +131,7 @@ func (e *Engine) forceFail(s *Sequence) {
 		return
 	}
 	e.failSequence(s, errInternal)
-	s.shard.Tell(endSeq{s})
+	s.tellEnd()
 	e.tellScheduler(abort{s})
 }
 
