@@ -2,6 +2,9 @@ package actors
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +17,8 @@ import (
 )
 
 // polled is a device that computes on the CPU, in Finish, and polls there before it does.
-// Its rows take the largest logit, drawn or not.
+// A draw takes the token that its number points at, or the largest logit without penalties
+// and what is banned.
 type polled struct {
 	kernels.Backend
 	deaf bool // prepares nothing
@@ -105,17 +109,23 @@ func (d *polled) Finish(out []kernels.Picked, meanwhile kernels.Meanwhile) (kern
 		return kernels.StepTime{}, err
 	}
 	for i := range out {
-		row, best := d.logits[i*vocab:(i+1)*vocab], 0
-		for k, l := range row {
-			if l > row[best] {
-				best = k
+		row := slices.Clone(d.logits[i*vocab : (i+1)*vocab])
+		out[i].Finite = true
+		if len(d.batch.Draws) > 0 && d.batch.Draws[i].On {
+			draw := &d.batch.Draws[i]
+			out[i].Drawn = true
+			d.draws = append(d.draws, draw.Uniform)
+			for _, s := range draw.Seen {
+				row[s.ID] -= draw.Frequency * float32(s.Count)
+			}
+			for _, id := range draw.Banned {
+				row[id] = -math.MaxFloat32
+			}
+			if draw.Scale > 0 {
+				row[int(draw.Uniform*float64(vocab))] = math.MaxFloat32
 			}
 		}
-		out[i] = kernels.Picked{Token: int32(best), Finite: true}
-		if len(d.batch.Draws) > 0 && d.batch.Draws[i].On {
-			out[i].Drawn = true
-			d.draws = append(d.draws, d.batch.Draws[i].Uniform)
-		}
+		out[i].Token = int32(slices.Index(row, slices.Max(row)))
 	}
 	d.note(fmt.Sprint("done ", d.number))
 	return kernels.StepTime{Started: time.Duration(d.number)*time.Millisecond + 1, Ended: time.Duration(d.number+1) * time.Millisecond, Launch: -1}, nil
@@ -384,5 +394,86 @@ func TestAPlanIsNotUsedAgainWhileItIsRead(t *testing.T) {
 	p.read.Store(nil)
 	if !<-done {
 		t.Error("the plan was free while it was read")
+	}
+}
+
+// Whatever is prepared while others come, end, go away or are preempted, every sequence gets
+// the tokens that it gets alone.
+func TestTokensDoNotDependOnWhatWasPrepared(t *testing.T) {
+	for name, blocks := range map[string]int{"room": 256, "preemption": 16} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.MaxModelLen, cfg.NumBlocks = 200, blocks
+			e, d := startPolled(t, cfg, func(d *polled) {
+				d.poll = func(meanwhile kernels.Meanwhile) {
+					for end := time.Now().Add(100 * time.Microsecond); d.next == nil && time.Now().Before(end); runtime.Gosched() {
+						meanwhile(false)
+					}
+					meanwhile(true)
+				}
+			})
+			rng := rand.New(rand.NewPCG(3, 4))
+			request := func(i int) *Request {
+				r := e.request(longIDs(1+i*13%60), 30+i*7%50)
+				switch o := &r.Sampling; i % 6 {
+				case 1:
+					o.MinTokens = 20
+				case 2:
+					o.FrequencyPenalty = 0.5
+				case 3:
+					o.Logprobs = 2
+				case 4:
+					o.Temperature, o.Seed = 1, uint64(i)
+				case 5:
+					o.Temperature, o.Seed, o.MinTokens = 1, uint64(i), 20
+				}
+				return r
+			}
+			var want [18][]int32
+			for i := range want {
+				var err error
+				if want[i], err = e.serve(request(i), &testConn{}); err != nil || len(want[i]) == 0 {
+					t.Fatal(want[i], err)
+				}
+			}
+			var wg sync.WaitGroup
+			for i := range want {
+				r, c, leaves := request(i), &testConn{}, 0
+				tokens := want[i]
+				switch rng.IntN(4) {
+				case 0:
+					leaves = 1 + rng.IntN(10)
+					c.onWrite = func(n int) error {
+						if n == leaves {
+							e.Abort(r)
+						}
+						return nil
+					}
+				case 1: // known when the next step is prepared already
+					if stop := tokens[len(tokens)-2]; slices.Index(tokens, stop) >= r.Sampling.MinTokens {
+						r.StopIDs, tokens = []int32{stop}, tokens[:slices.Index(tokens, stop)+1]
+					}
+				}
+				wg.Go(func() {
+					got, err := e.serve(r, c)
+					switch {
+					case leaves > 0:
+						if len(got) > len(tokens) || !slices.Equal(got, tokens[:len(got)]) {
+							t.Errorf("request %d, which left:\n got %v\nwant %v", i, got, tokens)
+						}
+					case err != nil || !slices.Equal(got, tokens):
+						t.Errorf("request %d: %v\n got %v\nwant %v", i, err, got, tokens)
+					}
+				})
+			}
+			wg.Wait()
+			e.quiet()
+			if asked, served := d.counts(); served == 0 || served == asked {
+				t.Errorf("%d steps were prepared, %d of these started: want some, and some not", asked, served)
+			}
+			if n := e.metrics.preemptions.Load(); (n > 0) != (name == "preemption") {
+				t.Errorf("%d preemptions", n)
+			}
+		})
 	}
 }

@@ -49,12 +49,7 @@ func randomTexts(n int, check func(text string)) {
 // for texts not met before, met before, and cut into slices.
 func TestIDsMatchPlainMerging(t *testing.T) {
 	for name, tok := range testTokenizers(t) {
-		merges := map[[2]int32]uint64{}
-		for _, s := range tok.pairs.slots {
-			if s.key != noPair {
-				merges[[2]int32{int32(s.key >> 32), int32(uint32(s.key))}] = s.merge
-			}
-		}
+		merges := plainMerges(tok)
 		check := func(text string) {
 			want := plainIDs(tok, merges, text)
 			for range 2 {
@@ -73,6 +68,17 @@ func TestIDsMatchPlainMerging(t *testing.T) {
 		check(readAll(t, "../../LICENSE"))
 		check(readAll(t, "testdata/languages.txt"))
 	}
+}
+
+// plainMerges returns the merge of each pair of ids that has one.
+func plainMerges(tok *Tokenizer) map[[2]int32]uint64 {
+	merges := map[[2]int32]uint64{}
+	for _, s := range tok.pairs.slots {
+		if s.key != noPair {
+			merges[[2]int32{int32(s.key >> 32), int32(uint32(s.key))}] = s.merge
+		}
+	}
+	return merges
 }
 
 // plainIDs is what Encode does without added tokens, in the plainest way.
