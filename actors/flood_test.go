@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// flood submits n requests one after another, as places come free, and aborts each at once.
-// It returns what waits for their ends.
-func (e *testEngine) flood(t *testing.T, n int, between func(submitAndAbort func())) (ended *sync.WaitGroup) {
+// flood submits n requests one after another, as places come free, and aborts each before
+// Intake, which intake holds, has looked at it. It returns what waits for their ends.
+func (e *testEngine) flood(t *testing.T, n int, intake *sync.Mutex) (ended *sync.WaitGroup) {
 	t.Helper()
 	ended = &sync.WaitGroup{}
 	for range n {
@@ -17,27 +17,40 @@ func (e *testEngine) flood(t *testing.T, n int, between func(submitAndAbort func
 			return used < e.cfg.MaxQueuedReqs-2
 		})
 		r := e.request(longIDs(20), 10)
-		var w *Writer
-		between(func() {
-			w = e.Submit(r)
-			e.Abort(r)
-		})
+		intake.Lock()
+		w := e.Submit(r)
+		e.Abort(r)
+		intake.Unlock()
 		ended.Go(func() { _, _ = e.finish(r, w, &testConn{}) })
 	}
 	return ended
+}
+
+// floodGate sets few places, and faults that hold one point of the actors' work, and Intake.
+func floodGate(cfg *Config, point string, intake *sync.Mutex) *gate {
+	g := newGate(point)
+	cfg.MaxQueuedReqs = 4
+	cfg.Fault = func(point string) {
+		if g.hook(point); point == "intake" {
+			intake.Lock()
+			defer intake.Unlock()
+		}
+	}
+	return g
 }
 
 // Places of requests that end on their way come free before a Detokenizer that stands still
 // has told anybody: their number does not bound its messages. None of them may be lost, or
 // a client would wait for ever.
 func TestEveryEndIsToldByADetokenizerThatStoodStill(t *testing.T) {
-	g := newGate("detokenizer")
+	var intake sync.Mutex
 	cfg := testConfig()
-	cfg.MaxQueuedReqs, cfg.Detokenizers, cfg.Fault = 4, 1, g.hook
+	g := floodGate(&cfg, "detokenizer", &intake)
+	cfg.Detokenizers = 1
 	e := startEngine(t, cfg)
 	t.Cleanup(g.release)
 	g.held.Store(true)
-	ended := e.flood(t, 3*(e.ring()+tokenRing), func(do func()) { do() })
+	ended := e.flood(t, 3*(e.ring()+tokenRing), &intake)
 	g.release()
 	within(t, "every request has ended", ended)
 	e.quiet()
@@ -46,16 +59,9 @@ func TestEveryEndIsToldByADetokenizerThatStoodStill(t *testing.T) {
 // The same of the Scheduler: it gets an abort for every request that ended on its way, while
 // it stands still, and then a request and another's abort.
 func TestASchedulerThatStoodStillHasLostNobody(t *testing.T) {
-	g := newGate("scheduler")
-	cfg := testConfig()
 	var intake sync.Mutex
-	cfg.MaxQueuedReqs = 4
-	cfg.Fault = func(point string) {
-		if g.hook(point); point == "intake" {
-			intake.Lock()
-			defer intake.Unlock()
-		}
-	}
+	cfg := testConfig()
+	g := floodGate(&cfg, "scheduler", &intake)
 	e := startEngine(t, cfg)
 	t.Cleanup(g.release)
 	var wg sync.WaitGroup
@@ -65,11 +71,7 @@ func TestASchedulerThatStoodStillHasLostNobody(t *testing.T) {
 	eventually(t, "the stream runs", func() bool { return e.metrics.generated.Load() > 0 })
 	g.held.Store(true)
 	g.arrive(t)
-	ended := e.flood(t, 3*e.ring(), func(do func()) {
-		intake.Lock()
-		defer intake.Unlock()
-		do()
-	})
+	ended := e.flood(t, 3*e.ring(), &intake)
 	e.Abort(stream)
 	r := e.request(longIDs(20), 10)
 	w = e.Submit(r)

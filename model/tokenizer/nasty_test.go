@@ -45,7 +45,7 @@ func TestIDsOfNastyTexts(t *testing.T) {
 	for name, tok := range testTokenizers(t) {
 		merges := plainMerges(tok)
 		rng := rand.New(rand.NewPCG(7, 8))
-		texts, want := make([]string, 400), make([][]int32, 400)
+		texts, want := make([]string, 250), make([][]int32, 250)
 		for i := range texts {
 			texts[i] = nastyText(rng, parts)
 			want[i] = plainIDs(tok, merges, sanitized(texts[i]))
