@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"waybill/actors/mailbox"
 )
 
 // A client that takes no bytes must not hold the steps of the others: only the
@@ -90,5 +92,58 @@ func TestSlowDetokenizerLosesNoToken(t *testing.T) {
 		if i.Kind == "detokenizer" && i.Refused > 0 {
 			t.Errorf("%s refused %d messages", i.Name, i.Refused)
 		}
+	}
+}
+
+// While the Scheduler waits for a Detokenizer that stands still, that one fails, or GPU-step
+// does: every client is answered all the same, once, and the server goes on.
+func TestAFailureWhileTheSchedulerWaitsForADetokenizer(t *testing.T) {
+	for _, fails := range []string{"detokenizer", "step"} {
+		t.Run(fails, func(t *testing.T) {
+			g := newGate("detokenizer")
+			var armed atomic.Bool
+			cfg := testConfig()
+			cfg.MaxQueuedReqs, cfg.Detokenizers = 8, 1
+			cfg.OnReport = func(mailbox.Failure) {}
+			var steps atomic.Int64
+			cfg.Fault = func(point string) {
+				g.hook(point)
+				switch {
+				case point == "step" && fails == "step" && g.held.Load() && steps.Add(1) == tokenRing+1:
+					panic("planted beside a Scheduler that waits")
+				case point == "step" && g.held.Load() && fails != "step":
+					steps.Add(1)
+				case point == "detokenizer" && fails == "detokenizer" && armed.CompareAndSwap(true, false):
+					panic("planted in a Detokenizer that is waited for")
+				}
+			}
+			e := startEngine(t, cfg)
+			t.Cleanup(g.release)
+			answers := make([]testConn, 4)
+			var wg sync.WaitGroup
+			g.held.Store(true)
+			for i := range answers {
+				r := e.request(longIDs(20+i), 900)
+				r.N = 1 + i%2
+				if r.N > 1 {
+					p, err := e.Reserve(1, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Places.n += p.n
+				}
+				wg.Go(func() { _, _ = e.finish(r, e.Submit(r), &answers[i]) })
+			}
+			eventually(t, "the Scheduler waits", func() bool { return steps.Load() > tokenRing && e.shards[0].Depth() >= tokenRing })
+			armed.Store(true)
+			g.release()
+			within(t, "every request has ended", &wg)
+			e.quiet()
+			eventually(t, "the engine is ready again", func() bool { return e.Ready() == nil })
+			golden := goldens(t)[0]
+			if got, err := e.serve(e.request(golden.IDs, len(golden.Tokens)), &testConn{}); err != nil || !slices.Equal(got, golden.Tokens) {
+				t.Errorf("the next answer: %v, %v", got, err)
+			}
+		})
 	}
 }
