@@ -64,7 +64,7 @@ type day struct {
 	counts  struct {
 		admitted, refused, finished, aborted, failed, stopped int // sequences
 		rebuilds, steps, preempted, long, leaders             int
-		replaced, withdrawn, void, dropped                    int // plans, and rows that Bind left out
+		replaced, withdrawn, void, dropped, even              int // plans, rows that Bind left out, and plans that a tile shortened
 	}
 	longest time.Duration // wait of a short prompt
 }
@@ -166,7 +166,7 @@ func (d *day) pipeline() {
 func (d *day) drained() {
 	d.release()
 	for range 3 {
-		plan := d.core.Next()
+		plan := d.propose()
 		old := d.slot
 		if d.core.Offered() != nil && old == nil {
 			d.core.Discard(plan)
@@ -190,6 +190,42 @@ func (d *day) drained() {
 		}
 	}
 	d.release()
+}
+
+// propose is the core's next plan. Compared with that for a device without tiles, as many rows decode,
+// less than a tile is left out, and no prompt that would end goes on.
+func (d *day) propose() *Plan {
+	unit := d.core.cfg.ChunkUnit
+	if unit == 0 {
+		return d.core.Next()
+	}
+	d.core.cfg.ChunkUnit = 0
+	plain := d.core.Next()
+	d.core.cfg.ChunkUnit = unit
+	plan := d.core.Next()
+	if plain == nil || plan == nil {
+		if plain != plan {
+			d.fatal("with tiles %v, without %v", plan, plain)
+		}
+		return plan
+	}
+	lens := map[SeqID]int{}
+	for i := range plan.Rows {
+		lens[plan.Rows[i].Seq] = plan.Rows[i].Len
+	}
+	for i := range plain.Rows {
+		if r := &plain.Rows[i]; r.Sample && lens[r.Seq] != r.Len {
+			d.fatal("sequence %d would end its prompt with %d tokens, and gets %d of a step of whole tiles:\n%s\n%s", r.Seq, r.Len, lens[r.Seq], plain.Describe(), plan.Describe())
+		}
+	}
+	if less := plain.PrefillTokens - plan.PrefillTokens; less >= unit || plan.DecodeRows != plain.DecodeRows {
+		d.fatal("with tiles %d rows decode and %d prefill, without %d and %d", plan.DecodeRows, plan.PrefillTokens, plain.DecodeRows, plain.PrefillTokens)
+	}
+	if plan.PrefillTokens < plain.PrefillTokens {
+		d.counts.even++
+	}
+	d.core.Discard(plain)
+	return plan
 }
 
 // release gives places back.
@@ -500,7 +536,14 @@ func (c *Core) leaderless(s *seq) error {
 }
 
 func TestDayOfMixedLoadKeepsEveryInvariant(t *testing.T) {
-	cfg := Config{BlockSize: 16, MaxSeqs: 24, MaxBatchedTokens: 2048, MaxModelLen: 110_000, PrefixCache: true}
+	for _, unit := range []int{0, 32} {
+		t.Run(fmt.Sprint("tiles of ", unit), func(t *testing.T) { liveDay(t, unit) })
+	}
+}
+
+// liveDay simulates a day of a device whose tiles have so many rows.
+func liveDay(t *testing.T, unit int) {
+	cfg := Config{BlockSize: 16, MaxSeqs: 24, MaxBatchedTokens: 2048, MaxModelLen: 110_000, PrefixCache: true, ChunkUnit: unit}
 	cfg.NumBlocks = 8192
 	began := time.Now()
 	d := newDay(t, *daySeed, cfg)
@@ -526,7 +569,7 @@ func TestDayOfMixedLoadKeepsEveryInvariant(t *testing.T) {
 	if booked := n.finished + n.stopped + n.aborted + n.failed; booked != n.admitted {
 		d.fatal("%d sequences were admitted, %d booked", n.admitted, booked)
 	}
-	if n.finished == 0 || n.stopped == 0 || n.aborted == 0 || n.leaders == 0 || n.replaced == 0 || n.withdrawn == 0 || n.dropped == 0 ||
+	if n.finished == 0 || n.stopped == 0 || n.aborted == 0 || n.leaders == 0 || n.replaced == 0 || n.withdrawn == 0 || n.dropped == 0 || (n.even > 0) != (unit > 0) ||
 		*dayHours >= 24 && (n.failed == 0 || n.rebuilds == 0 || n.long == 0 || n.preempted == 0 || n.refused == 0 || n.void == 0) {
 		t.Errorf("not all that may happen happened: %+v", n)
 	}

@@ -268,6 +268,10 @@ func (p *planner) prefills() {
 		least = n
 	}
 	budget := max(total, sure+used)
+	if part == 0 {
+		shortest = -1
+	}
+	least += ending(rest, shortest, budget-n-used)
 	out := p.uneven(budget, wanted, least+whole)
 	budget -= out
 	if n < head.rest {
@@ -287,6 +291,21 @@ func (p *planner) prefills() {
 		n := min(c.rest, budget, p.cost.tokensWithin(p.load, c.start, budget, limit))
 		p.chunk(c, n, &budget)
 	}
+}
+
+// ending returns the tokens of the candidates, but for one (-1: none), that end if they get, one
+// after another, what is left over.
+func ending(rest []candidate, but, over int) (tokens int) {
+	for i := range rest {
+		if i == but {
+			continue
+		}
+		if tokens+rest[i].rest > over {
+			break
+		}
+		tokens += rest[i].rest
+	}
+	return tokens
 }
 
 // uneven returns how many tokens of a budget make the step's rows more than a multiple of the
