@@ -124,7 +124,7 @@ func (e *Engine) Ready() error {
 }
 
 // Healthy reports whether the engine makes progress: an error names the age of a
-// step that hangs. It runs no request and waits for nobody.
+// step that hangs, or how long steps have been waiting for a Detokenizer. It runs no request and waits for nobody.
 func (e *Engine) Healthy() error {
 	if e.dead.Load() {
 		return errors.New("the engine has failed")
@@ -136,12 +136,17 @@ func (e *Engine) Healthy() error {
 	if age := e.stepAge(); age > limit {
 		return fmt.Errorf("a step has been running for %v", age.Round(time.Millisecond))
 	}
+	if age := since(e.heldSince.Load()); age > limit {
+		return fmt.Errorf("steps have been waiting for a detokenizer for %v", age.Round(time.Millisecond))
+	}
 	return nil
 }
 
 // stepAge returns how long the step in flight has been running; 0 at rest.
-func (e *Engine) stepAge() time.Duration {
-	at := e.inStep.Load()
+func (e *Engine) stepAge() time.Duration { return since(e.inStep.Load()) }
+
+// since returns how long ago at was; 0 if it is.
+func since(at int64) time.Duration {
 	if at == 0 {
 		return 0
 	}

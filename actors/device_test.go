@@ -141,8 +141,11 @@ func TestDeviceErrorEndsTheProcessAndAnswersEverybody(t *testing.T) {
 	cfg.OnFatal = func(err error) { fatal <- err }
 	e := startEngine(t, cfg)
 	var wg sync.WaitGroup
-	for range 3 {
-		r := e.request(longIDs(20), 100)
+	var requests [3]*Request
+	for i := range requests { // all have their places before the first one's steps end the process
+		requests[i] = e.request(longIDs(20), 100)
+	}
+	for _, r := range requests {
 		wg.Go(func() {
 			c := &testConn{}
 			_, err := e.serve(r, c)

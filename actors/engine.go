@@ -107,6 +107,7 @@ type Engine struct {
 
 	nextID     atomic.Uint64
 	inStep     atomic.Int64 // when the step in flight was launched, 0 if none
+	heldSince  atomic.Int64 // when the Scheduler began to wait for a Detokenizer, or 0
 	ready      atomic.Bool
 	draining   atomic.Bool
 	rebuilding atomic.Bool
@@ -385,8 +386,10 @@ func (e *Engine) shardIndex(s *Sequence) int {
 }
 
 // tellDetokenizer posts a step's tokens to a shard, when there is a place for them.
-func tellDetokenizer(shard *mailbox.Ref, b *tokenBatch) {
+func (e *Engine) tellDetokenizer(shard *mailbox.Ref, b *tokenBatch) {
+	defer e.heldSince.Store(0)
 	for shard.Depth() >= tokenRing || !shard.Tell(b) {
+		e.heldSince.CompareAndSwap(0, waybill.Now())
 		select {
 		case <-shard.Done():
 			return // the engine ends

@@ -167,7 +167,7 @@ func (a *schedulerActor) finish(m *stepDone) {
 	for i, b := range a.batches {
 		if b != nil {
 			a.batches[i] = nil
-			tellDetokenizer(a.engine.shards[i], b)
+			a.engine.tellDetokenizer(a.engine.shards[i], b)
 		}
 	}
 }

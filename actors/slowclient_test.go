@@ -2,6 +2,7 @@ package actors
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -146,4 +147,30 @@ func TestAFailureWhileTheSchedulerWaitsForADetokenizer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No step runs while the Scheduler waits, so health says what is held up and why.
+func TestAHungDetokenizerIsUnhealthy(t *testing.T) {
+	g := newGate("detokenizer")
+	cfg := testConfig()
+	cfg.Detokenizers, cfg.StallAfter, cfg.Fault = 1, 200*time.Millisecond, g.hook
+	e := startEngine(t, cfg)
+	t.Cleanup(g.release)
+	g.held.Store(true)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if got, err := e.serve(e.request(longIDs(20), 300), &testConn{}); err != nil || len(got) != 300 {
+			t.Errorf("%d tokens, %v", len(got), err)
+		}
+	})
+	eventually(t, "it is unhealthy", func() bool { return e.Healthy() != nil })
+	if err := e.Healthy(); !strings.Contains(err.Error(), "detokenizer") {
+		t.Error(err)
+	}
+	g.release()
+	within(t, "the request has ended", &wg)
+	if err := e.Healthy(); err != nil {
+		t.Error(err)
+	}
+	e.quiet()
 }
