@@ -145,7 +145,7 @@ func (e *Engine) Healthy() error {
 // stepAge returns how long the step in flight has been running; 0 at rest.
 func (e *Engine) stepAge() time.Duration { return since(e.inStep.Load()) }
 
-// since returns how long ago at was; 0 if it is.
+// since returns how long ago at was; 0 for 0.
 func since(at int64) time.Duration {
 	if at == 0 {
 		return 0

@@ -45,8 +45,8 @@ var partNames = [NumParts]string{
 	"receive", "decode_json", "reserve", "render", "tokenize", "hop",
 }
 
-// partEnds are the milestones between which each part lies: the one place where a
-// waybill's cut is written.
+// partEnds are the milestones between which each part lies: the cut of the dump line,
+// metrics, timings and traces. The console's waterfall has finer stretches.
 var partEnds = [NumParts]struct{ from, to Milestone }{
 	Intake: {Arrived, Queued}, Queue: {Queued, Scheduled}, Prefill: {Scheduled, FirstToken}, Decode: {FirstToken, LastToken},
 	E2E: {Arrived, LastByte}, Egress: {FirstToken, FirstByte}, TTFT: {Arrived, FirstByte}, Tail: {LastToken, LastByte}, Wait: {Tokenized, Scheduled},

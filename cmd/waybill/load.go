@@ -178,7 +178,7 @@ func (c *serveCmd) engineConfig(m *model.Model, math cpu.Math, d device) (cfg ac
 	if blocks < minBlocks {
 		return cfg, "", fmt.Errorf("--kv-cache-memory-bytes %s holds %d blocks of %d bytes, at least %d are needed", orAuto(c.KVCacheMemoryBytes), blocks, block, minBlocks)
 	}
-	// More than every sequence at full length can use is never touched.
+	// More than every sequence at full length can use would never be used.
 	most := int64(c.MaxNumSeqs) * int64((cfg.MaxModelLen+c.BlockSize-1)/c.BlockSize)
 	cfg.NumBlocks = int(min(blocks, most))
 	if fits := cfg.NumBlocks * c.BlockSize; fits < cfg.MaxModelLen {

@@ -27,16 +27,7 @@ type rowsBench struct {
 
 func newRowsBench(t testing.TB, rows, vocab int) *rowsBench {
 	t.Helper()
-	opened, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := opened.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	b := opened.(*Backend)
+	b := openFor(t)
 	buf, err := b.NewFloats(rows * vocab)
 	if err != nil {
 		t.Fatal(err)
@@ -315,3 +306,18 @@ func TestDrawTimes(t *testing.T) {
 }
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }
+
+// openFor opens a device that is closed when the test ends.
+func openFor(t testing.TB) *Backend {
+	t.Helper()
+	opened, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := opened.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return opened.(*Backend)
+}

@@ -150,16 +150,7 @@ func TestGatedTimes(t *testing.T) {
 
 // hopper opens a device of compute capability 9.0.
 func hopper(t *testing.T) *Backend {
-	opened, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := opened.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	b := opened.(*Backend)
+	b := openFor(t)
 	if b.major != 9 {
 		t.Skip("compute capability 9.0 only")
 	}

@@ -94,6 +94,7 @@ sanitize() {
 	local tool test log status failed=0
 	for tool in memcheck racecheck; do
 		for test in MatMul NotFinite Embed Rows Rope Attention Stores; do one $tool "TestKernels/^$test\$" & done
+		[[ $tool == racecheck ]] || one $tool TestKernelsGated & # not tried under racecheck
 		for test in TestSteps TestLogits TestDraws TestAStep; do one $tool $test & done
 	done
 	wait
