@@ -27,7 +27,14 @@ const terms = 5
 type costModel struct {
 	kinds [2]equations // steps with prefill, steps that only decode
 	k     [terms]float64
+	// late is how much longer than predicted a step with prefill beside decoding rows is in
+	// one case of ten.
+	late time.Duration
 }
+
+// lateStep is what one step moves late by, as a part of the step's length, where it was shorter
+// than predicted and late, and a ninth of what it does where it was longer: at rest, one in ten is.
+const lateStep = 1000
 
 // equations are normal equations of the coefficients, scaled to milliseconds,
 // hundreds of tokens, tens of rows and hundreds of thousands of pairs.
@@ -112,6 +119,9 @@ func (c *costModel) learn(l load, elapsed time.Duration) {
 	if l.pairs == 0 {
 		q = &c.kinds[1]
 	}
+	if l.tokens > 0 && l.decodeRows > 0 {
+		c.learnLate(c.predict(l), elapsed)
+	}
 	x := l.row()
 	y := float64(elapsed) / float64(time.Millisecond)
 	for i := range x {
@@ -124,6 +134,15 @@ func (c *costModel) learn(l load, elapsed time.Duration) {
 		q.v[i] += ridge * (1 - decay) * prior[i]
 	}
 	c.solve()
+}
+
+// learnLate takes a step with prefill beside decoding rows.
+func (c *costModel) learnLate(predicted, elapsed time.Duration) {
+	if by := predicted / lateStep; elapsed > predicted+c.late {
+		c.late += 9 * by
+	} else {
+		c.late = max(0, c.late-by)
+	}
 }
 
 // solve finds the coefficients, none below zero: one that would be is fixed at

@@ -40,3 +40,42 @@ func TestDecodeRowsDoNotMakePromptTokensLookDear(t *testing.T) {
 		t.Errorf("chunks took %.2f of the tokens that fit into one decode step", share)
 	}
 }
+
+// What a chunk leaves off for steps that are late covers nine in ten of them, follows the
+// machine when it becomes quiet, and knows nothing of steps that only decode or only prefill.
+func TestLateCoversNineStepsInTen(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	c := newCostModel()
+	var mixed, decode, prefill load
+	mixed.decode(500)
+	mixed.add(0, 200)
+	decode.decode(500)
+	prefill.add(0, 200)
+	run := func(steps int, late float64) (covered float64) {
+		for range steps {
+			elapsed := 40 * time.Millisecond
+			if rng.Float64() < late {
+				elapsed += time.Duration(rng.IntN(15)) * time.Millisecond
+			}
+			if elapsed <= c.predict(mixed)+c.late {
+				covered++
+			}
+			c.learn(mixed, elapsed)
+			was := c.late
+			c.learn(decode, 20*time.Millisecond)
+			c.learn(prefill, 20*time.Millisecond)
+			if c.late != was {
+				t.Fatal("a step without streams or without prefill changed it")
+			}
+		}
+		return covered / float64(steps)
+	}
+	run(500, 0.4)
+	if share := run(2000, 0.4); share < 0.87 || share > 0.93 {
+		t.Errorf("%.0f %% of the steps ended within it, want 90", 100*share)
+	}
+	// One step's rise, nine thousandths, and what precedes it.
+	if run(2000, 0); c.late > 2*9*40*time.Millisecond/lateStep {
+		t.Errorf("%v are left off although no step is late", c.late)
+	}
+}

@@ -340,16 +340,21 @@ func (p *planner) rests(cands []candidate) bool {
 	return true
 }
 
-// prefillLimit returns how long the step may take, prefill included.
+// maxLate bounds, as a part of a chunk, what is left off because steps are late at times.
+const maxLate = 4
+
+// prefillLimit returns how long the step may take, prefill included. Chunks that streams wait
+// for are to be no longer than they should in nine cases of ten, not in every second one.
 func (p *planner) prefillLimit() time.Duration {
 	if p.plan.DecodeRows == 0 {
 		return IdleChunk
 	}
 	decode := p.cost.predict(p.load)
-	if p.cfg.PrefillChunk > 0 {
-		return decode + p.cfg.PrefillChunk
+	chunk := p.cfg.PrefillChunk
+	if chunk == 0 {
+		chunk = max(decode, MinChunk)
 	}
-	return decode + max(decode, MinChunk)
+	return decode + chunk - min(p.cost.late, chunk/maxLate)
 }
 
 // chunk adds n tokens of a candidate, if it can be admitted.

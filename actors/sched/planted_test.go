@@ -26,7 +26,7 @@ var planted = []struct{ name, file, old, new string }{
 	{"the last token of the budget is computed twice", "plan.go", "if n >= l.MaxTokens {", "if n > l.MaxTokens {"},
 	{"Bind keeps rows whose sequence has just ended", "plan.go", "if in.Failed || in.Dropped || r.Limits.finish(in.Token, r.Generated) != NotFinished {", "if in.Failed || in.Dropped {"},
 	{"whoever waits for blocks may be overtaken for ever", "next.go", "if blocked != nil && blocked.bypassed+overtaken >= MaxBypass {", "if false {"},
-	{"the time budget is ignored beside streams", "next.go", "	return decode + max(decode, MinChunk)\n", "	return decode + 20*max(decode, MinChunk)\n"},
+	{"the time budget is ignored beside streams", "next.go", "		chunk = max(decode, MinChunk)\n", "		chunk = 20 * max(decode, MinChunk)\n"},
 	{"a plan that is void stays on offer", "commit.go", "		c.Discard(c.proposed)\n		c.proposed = nil\n		c.sweep()", "		c.sweep()"},
 	{"one row too many", "next.go", "slots: c.cfg.MaxSeqs - len(c.running),", "slots: c.cfg.MaxSeqs - len(c.running) + 1,"},
 	{"siblings wait for ever for a leader that was aborted", "core.go", "		if g.leader == s.ID {\n			g.ready = true", "		if false {\n			g.ready = true"},
