@@ -31,7 +31,8 @@ func (d *instantDevice) Wait(results []sched.Result, _ []*tokenExtras, _ kernels
 	return nil
 }
 
-func (*instantDevice) Prepare(*sched.Plan) {}
+func (*instantDevice) Prepare(*sched.Plan, bool) {}
+func (*instantDevice) Rest()                     {}
 
 func (*instantDevice) Idle() (device, host time.Duration) { return 0, 0 }
 func (*instantDevice) Close() error                       { return nil }

@@ -75,8 +75,9 @@ func (x *deviceExecutor) prepared(plan *sched.Plan, keep []bool) bool {
 	return ready
 }
 
-// Prepare writes what the device needs of a plan of decoding rows, but for their tokens.
-func (x *deviceExecutor) Prepare(plan *sched.Plan) {
+// Prepare writes what the device needs of a plan of decoding rows, but for their tokens. If
+// the step ends soon, the beginning of the next one is queued behind it.
+func (x *deviceExecutor) Prepare(plan *sched.Plan, soon bool) {
 	x.ready = false
 	for i := range plan.Rows {
 		if r := &plan.Rows[i]; r.Len != 1 || !r.Sample || r.PromptLogits {
@@ -92,7 +93,13 @@ func (x *deviceExecutor) Prepare(plan *sched.Plan) {
 	x.ready = x.draw(true) && x.step.Prepare(&x.batch)
 	x.version = plan.Version
 	x.planned, x.ahead = x.ahead, x.planned
+	if x.ready && soon {
+		x.step.QueueAhead()
+	}
 }
+
+// Rest gives up what was queued ahead of its tokens.
+func (x *deviceExecutor) Rest() { x.step.GiveUp() }
 
 // draw says how the step's tokens are drawn, if not all take the largest logit. ahead
 // says that the tokens of rows that follow others are not known yet; it returns false if

@@ -79,7 +79,10 @@ func (x *hostExecutor) Launch(plan *sched.Plan, keep []bool, results []sched.Res
 }
 
 // Prepare does nothing: the core that would prepare computes.
-func (x *hostExecutor) Prepare(*sched.Plan) {}
+func (x *hostExecutor) Prepare(*sched.Plan, bool) {}
+
+// Rest does nothing.
+func (x *hostExecutor) Rest() {}
 
 // reset empties the batch for the rows of plan.
 func (x *planned) reset(plan *sched.Plan) {

@@ -21,8 +21,12 @@ type Executor interface {
 	// step before.
 	Launch(plan *sched.Plan, keep []bool, results []sched.Result)
 	// Prepare gets ready to launch plan after the step that runs, if it can. It keeps
-	// nothing of plan, which is perhaps never launched.
-	Prepare(plan *sched.Plan)
+	// nothing of plan, which is perhaps never launched. soon says that the step ends
+	// soon: the device may be given what it can hold back until it is told to go on.
+	Prepare(plan *sched.Plan, soon bool)
+	// Rest says that no step follows the one that ended: the device is to hold nothing
+	// back.
+	Rest()
 	// Wait computes or polls until the step's tokens are on the host and writes
 	// one result per row, and extras for the rows that asked for logprobs. A device
 	// that polls calls meanwhile again and again.
@@ -148,7 +152,7 @@ func (a *gpuStepActor) look(soon bool) {
 	a.pipe.read.Store(plan)
 	defer a.pipe.read.Store(nil)
 	if a.pipe.slot.Load() == plan && plan.Epoch == a.pipe.epoch && plan.After == a.step {
-		a.exec.Prepare(plan)
+		a.exec.Prepare(plan, soon)
 		if soon {
 			a.triedWith = append(a.triedWith[:0], make([]sched.Result, len(a.plan.Rows))...)
 			a.tried, _ = plan.Bind(a.triedWith, a.tried)
@@ -233,6 +237,9 @@ func (a *gpuStepActor) run() {
 	a.results = append(a.results[:0], m.results...)
 	bound, ended := m.bound != 0, m.endedAt
 	a.pipe.sched.TellFirst(m) // m is the Scheduler's now
+	if !bound {
+		a.exec.Rest()
+	}
 	if bound && a.cpu {
 		posted := waybill.Now()
 		writers.wait(a.patience)

@@ -35,6 +35,8 @@ type polled struct {
 	draws  []float64
 	asked  int // batches to prepare
 	served int // prepared ones that were started
+	ahead  bool
+	given  int // queued ahead and given up
 }
 
 func (d *polled) note(what string) {
@@ -60,7 +62,26 @@ func copyBatch(b *kernels.Batch) *kernels.Batch {
 	return c
 }
 
+func (d *polled) QueueAhead() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next == nil {
+		panic("nothing was prepared")
+	}
+	d.ahead = true
+}
+
+func (d *polled) GiveUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ahead {
+		d.ahead = false
+		d.given++
+	}
+}
+
 func (d *polled) Start(b *kernels.Batch, forward kernels.Forward) error {
+	d.GiveUp()
 	d.batch, d.next, d.forward = copyBatch(b), nil, forward
 	d.number++
 	d.note(fmt.Sprint("start ", d.number))
@@ -88,6 +109,7 @@ func (d *polled) StartPrepared(tokens []int32) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.served++
+	d.ahead = false
 	return nil
 }
 
@@ -242,6 +264,24 @@ func TestPreparedStepsYieldTheSameTokens(t *testing.T) {
 	if asked, served := d.counts(); served == 0 || served == asked {
 		t.Errorf("%d steps were prepared, %d of these started: want some, and some not", asked, served)
 	}
+}
+
+// The last stream ends by a token that is seen when the next step is queued ahead already:
+// the device must not be left waiting for it.
+func TestNothingIsQueuedAheadAtRest(t *testing.T) {
+	e, d := startPolled(t, testConfig(), func(d *polled) { d.poll = d.prepares })
+	g := goldens(t)[0]
+	r := e.request(g.IDs, len(g.Tokens))
+	r.StopIDs = []int32{g.Tokens[len(g.Tokens)/2]}
+	if _, err := e.serve(r, &testConn{}); err != nil {
+		t.Fatal(err)
+	}
+	e.quiet()
+	eventually(t, "what was queued ahead is given up", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.given == 1 && !d.ahead
+	})
 }
 
 func TestPreparedDrawsAreThoseOfTheirTurn(t *testing.T) {

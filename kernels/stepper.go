@@ -17,8 +17,8 @@ type StepTime struct {
 	// Started and Ended are times of the device's clock, whose zero is its own.
 	Started, Ended time.Duration
 	// Launch is what the host took, by its own clock, from seeing the tokens of the step
-	// before to the return of the call that launched this one; negative if the step was
-	// launched piece by piece.
+	// before to the return of the call that launched this one, or to letting it go on if its
+	// beginning was queued ahead; negative if the step was launched piece by piece.
 	Launch time.Duration
 }
 
@@ -47,6 +47,14 @@ type Stepper interface {
 	// right yet. It reports whether it did: a step that is not replayed cannot be
 	// prepared. Start, and another Prepare, undo it.
 	Prepare(b *Batch) bool
+	// QueueAhead queues the beginning of the step that was prepared last behind the running
+	// one. There it waits for its tokens: StartPrepared, or Start of a batch that it serves
+	// as well, lets it go on. Start of another batch gives it up, as GiveUp does and every
+	// call that makes or frees memory: it then computes for nothing, some 60 µs, and stores
+	// nothing. Without a prepared step, or where the backend cannot, it does nothing.
+	QueueAhead()
+	// GiveUp gives up what was queued ahead, if anything was.
+	GiveUp()
 	// StartPrepared is Start of the batch that was prepared last, with tokens [N] in
 	// place of its own, after Finish of the step before.
 	StartPrepared(tokens []int32) error

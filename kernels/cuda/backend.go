@@ -105,6 +105,9 @@ func Open(o Options) (_ kernels.Backend, err error) {
 		b.streamSmall = b.streamMax
 	}
 	b.exceptions, _ = watchExceptions() // without it errors are the driver's, and name no kernel
+	if b.steps.firstTakes = firstTakes; o.FirstTakes > 0 {
+		b.steps.firstTakes = o.FirstTakes
+	}
 	if b.gatedShare = gatedShare; o.GatedShare > 0 {
 		b.gatedShare = o.GatedShare
 	}
@@ -183,8 +186,17 @@ func (b *Backend) Name() string { return b.name }
 func (b *Backend) Fills() bool { return true }
 
 // enter makes the context current on the goroutine's thread until the returned
-// function is called.
+// function is called. What is queued ahead is given up: calls that wait for the device
+// would wait for ever.
 func (b *Backend) enter() (leave func(), err error) {
+	if leave, err = b.attach(); err == nil {
+		b.giveUp()
+	}
+	return leave, err
+}
+
+// attach is enter for calls that do not wait for all that is queued.
+func (b *Backend) attach() (leave func(), err error) {
 	runtime.LockOSThread()
 	if err := driver.Enter(b.ctx); err != nil {
 		runtime.UnlockOSThread()
@@ -195,7 +207,7 @@ func (b *Backend) enter() (leave func(), err error) {
 
 // Memory returns the free and the whole device memory in bytes.
 func (b *Backend) Memory() (free, total int64, err error) {
-	leave, err := b.enter()
+	leave, err := b.attach()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -215,6 +227,7 @@ func (b *Backend) Begin(batch *kernels.Batch) {
 	b.draws.rows = b.draws.rows[:0] // the host samples
 	b.tables.layout(b.shapeOf(batch))
 	b.tables.fill(batch, b.draws.rows)
+	b.tables.open()
 	b.queueTables()
 }
 
@@ -248,6 +261,7 @@ func (b *Backend) launch(what string, fn cu.Function, grid [3]int, block, shared
 	if b.cut() {
 		s.Dependent = false
 	}
+	b.steps.uncut -= launchTime
 	b.fail(what, s.Launch(fn, b.stream, a))
 	b.settled(what)
 }
@@ -276,12 +290,17 @@ func bug(format string, a ...any) string { return "BUG: cuda: " + fmt.Sprintf(fo
 
 // Close gives all memory back.
 func (b *Backend) Close() error {
+	ahead := b.steps.ahead != nil
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	errs := []error{b.closeSteps()}
+	var errs []error
+	if ahead {
+		errs = append(errs, b.stream.Synchronize())
+	}
+	errs = append(errs, b.closeSteps())
 	for _, p := range b.plans {
 		p.Close()
 	}

@@ -20,7 +20,12 @@ func open() (kernels.Backend, error) { return cuda.Open(cuda.Options{}) }
 
 func stepper(t testing.TB) kernels.Stepper {
 	t.Helper()
-	b, err := open()
+	return stepperOf(t, cuda.Options{})
+}
+
+func stepperOf(t testing.TB, o cuda.Options) kernels.Stepper {
+	t.Helper()
+	b, err := cuda.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +127,16 @@ func decodes(n int, rng *rand.Rand) *kernels.Batch {
 }
 
 // TestStepsThatWerePrepared prepares steps while others run and starts them with other
-// tokens, or starts something else in their place. Every step must pick the tokens that it
-// was started with.
+// tokens, or starts something else in their place; some are queued ahead of their tokens, and
+// some of these given up. Every step must pick the tokens that it was started with.
 func TestStepsThatWerePrepared(t *testing.T) {
-	b := stepper(t)
+	for _, o := range []cuda.Options{{}, {FirstTakes: 1}} { // with the second every recording has a rest
+		t.Run(o.FirstTakes.String(), func(t *testing.T) { prepareSteps(t, o) })
+	}
+}
+
+func prepareSteps(t *testing.T, o cuda.Options) {
+	b := stepperOf(t, o)
 	rng := rand.New(rand.NewPCG(3, 4))
 	forward, _ := head(t, b, rng)
 	// Every size is recorded at its second step.
@@ -155,6 +166,9 @@ func TestStepsThatWerePrepared(t *testing.T) {
 			} else if looks <= 2 {
 				ready = b.Prepare(next)
 			}
+			if looks <= 2 && step%4 != 0 {
+				b.QueueAhead()
+			}
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -166,6 +180,19 @@ func TestStepsThatWerePrepared(t *testing.T) {
 		}
 		if recorded := len(running.Tokens) <= 8; recorded != (times.Launch >= 0) {
 			t.Errorf("step %d, %d rows: launched within %v of the tokens", step, len(out), times.Launch)
+		}
+		if err := b.ReadLogits(make([]float32, headVocab), 0); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case step%11 == 0:
+			b.GiveUp()
+			ready = false
+		case step%13 == 0: // waits for the device
+			if _, err := b.Upload(make([]float32, 8)); err != nil {
+				t.Fatal(err)
+			}
+			ready = false
 		}
 		running = next
 		if !ready || step%7 == 0 {
@@ -181,7 +208,11 @@ func TestStepsThatWerePrepared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Finish(make([]kernels.Picked, len(running.Tokens)), nil); err != nil {
+	// What is queued ahead must not hold Close up.
+	if _, err := b.Finish(make([]kernels.Picked, len(running.Tokens)), func(bool) {
+		b.Prepare(decodes(2, rng))
+		b.QueueAhead()
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if t.Logf("%d of 200 steps were prepared", prepared); prepared == 0 {

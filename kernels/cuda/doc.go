@@ -19,6 +19,11 @@
 // last kernel writes tokens and the step's number to pinned memory, which the host
 // polls.
 //
+// The beginning of a recording is a graph of its own. It can be queued behind the running
+// step before that has ended (replay.go): its first kernel waits until the tables are
+// complete, so that no launch lies between two steps. If another step is to come, it runs
+// over rows that store nothing.
+//
 // # Tokens
 //
 // src/sample.cu finds the largest logit of every row. Rows with a kernels.Draw are

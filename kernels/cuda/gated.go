@@ -95,5 +95,6 @@ func (b *Backend) queueGated(p *product) {
 	b.fail("tensor map", w.Describe(p.w.data, p.w.rows, p.w.cols, driver.Box{Rows: gatedCols, Cols: gatedDeep, Swizzled: true}))
 	b.fail("tensor map", y.Describe(p.y, t.rows, t.cols, driver.Box{Rows: block / 2, Cols: gatedCols}))
 	b.args.Reset().Map(&x).Map(&w).Map(&y).Int(t.rows).Int(t.cols).Int(p.w.cols)
+	b.reads(p.w)
 	b.launch("gated", b.fn.gated, [3]int{2 * min(b.sms/2, t.whole+t.left), 1, 1}, gatedThreads, gatedShared, &b.args)
 }

@@ -121,6 +121,7 @@ func (b *Backend) streams(mode int, p *product, y cu.DevicePtr, f follow) {
 	}
 	b.args.Struct().Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols).
 		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps).Int(b.streamTurn)
+	b.reads(p.w)
 	b.launch("stream", b.fn.stream[mode][i], [3]int{p.w.rows / 16, 1, 1}, 256, 0, &b.args)
 }
 
@@ -199,6 +200,7 @@ func (b *Backend) multiplyLt(p *product, add bool) {
 	case s.Bias:
 		io.Bias = p.bias.bf16
 	}
+	b.reads(p.w)
 	b.runLt(plan, p.rows, io)
 	s.M = 0
 	b.ios[s] = io

@@ -1,6 +1,9 @@
 package cuda
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Options say which device to use.
 type Options struct {
@@ -14,6 +17,9 @@ type Options struct {
 	// cuBLASLt; 0 means what is best on an H200, a very large number never. For measurements
 	// and tests.
 	GatedShare float64
+	// FirstTakes is how much of a recorded step can be queued ahead of its tokens, by an
+	// estimate; 0 means what is best on an H200. For tests.
+	FirstTakes time.Duration
 	// Sync waits for every kernel and records no step, which is slow: an error of the
 	// device then names its op.
 	Sync bool

@@ -18,11 +18,16 @@ const maxGraphRows = 256
 // up to 32 rows a product costs the same, so few are needed there.
 var buckets = []int{1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256}
 
-// firstLaunches is how many launches of this package's kernels a recording's first graph
-// has. They take the device 60 µs or more, the second launch the host 3 to 25. The fewer,
-// the sooner the device begins: a launch takes the longer the more kernels there are. In
-// between, no kernel begins before the one ahead has ended: 1.1 µs a step.
-const firstLaunches = 16
+// firstTakes is how long the device computes at a recording's first graph, as estimated
+// from launchTime a kernel and weightRate. The host needs 3 to 40 µs of it to launch the
+// second; more is lost when what was queued ahead is given up. In between, no kernel begins
+// before the one ahead has ended: 1.1 µs a step.
+const (
+	firstTakes = 60 * time.Microsecond
+	launchTime = 6 * time.Microsecond
+	weightRate = 4000 // bytes/ns
+	never      = time.Duration(1 << 62)
+)
 
 // soonAhead is how long before a step's likely end its caller is told that it ends soon.
 // 150 µs made no difference; less might miss the end, which varies by some 10.
@@ -46,7 +51,7 @@ func (r recording) shape() tableShape {
 // recorded is a step that can run again: a first graph for each half of the host's
 // tables, and what follows it, nil if that is nothing.
 type recorded struct {
-	rows  int
+	key   recording
 	first [2]*driver.Graph
 	rest  *driver.Graph
 	// took is how long it ran last, seen from the host; 0: unknown.
@@ -67,8 +72,8 @@ func (r *recorded) close() error {
 func (b *Backend) Sizes() []int { return slices.Clone(buckets) }
 
 // record records the step that issue would queue.
-func (b *Backend) record(rows int, batch *kernels.Batch, forward kernels.Forward) (*recorded, error) {
-	r := &recorded{rows: rows}
+func (b *Backend) record(key recording, batch *kernels.Batch, forward kernels.Forward) (*recorded, error) {
+	r := &recorded{key: key}
 	defer b.tables.turn(b.steps.number)
 	for half := range int32(2) {
 		b.tables.turn(half)
@@ -96,33 +101,81 @@ func (b *Backend) capture(batch *kernels.Batch, forward kernels.Forward) ([]*dri
 	if s.capture, err = driver.Record(b.stream); err != nil {
 		return nil, err
 	}
-	s.uncut = firstLaunches
+	s.uncut = s.firstTakes
 	b.issue(batch, forward)
 	graphs, err := s.capture.End(b.err)
 	s.capture = nil
 	return graphs, err
 }
 
-// cut ends the first graph of a recording, if it has enough launches, and reports
-// whether it did.
+// cut ends the first graph of a recording, if it takes long enough, and reports whether it
+// did.
 func (b *Backend) cut() bool {
 	s := &b.steps
-	if s.capture == nil {
-		return false
-	}
-	s.uncut--
-	if s.uncut != -1 {
+	if s.capture == nil || s.uncut > 0 {
 		return false
 	}
 	b.fail("record", s.capture.Cut())
+	s.uncut = never
 	return true
 }
 
-// replay queues a recorded step.
+// reads counts the time for a product's weight.
+func (b *Backend) reads(w *weight) { b.steps.uncut -= time.Duration(w.Bytes() / weightRate) }
+
+// replay queues a recorded step, or lets the part of it that is queued go on and queues the
+// rest.
 func (b *Backend) replay(r *recorded) {
 	s := &b.steps
-	b.fail("graph", r.first[s.number&1].Launch(r.rest, b.stream))
+	b.tables.open()
 	s.running, s.launched = r, time.Now()
+	if s.ahead != nil {
+		s.ahead = nil
+		b.fail("graph", r.rest.Launch(nil, b.stream))
+		return
+	}
+	b.fail("graph", r.first[s.number&1].Launch(r.rest, b.stream))
+	s.launched = time.Now()
+}
+
+// QueueAhead queues the first graph of the step that Prepare got ready, behind the running
+// one. It waits at the device until its tables are complete.
+func (b *Backend) QueueAhead() {
+	s := &b.steps
+	if s.ready == nil || s.ahead != nil || s.ready.rest == nil || s.running == nil {
+		return
+	}
+	// After an error nothing is ahead. The next step meets it again.
+	if s.ready.first[(s.number+1)&1].Launch(nil, b.stream) == nil {
+		s.ahead, s.aheadOf = s.ready, s.number+1
+	}
+}
+
+// GiveUp lets what QueueAhead queued end.
+func (b *Backend) GiveUp() {
+	if b.steps.ahead == nil {
+		return
+	}
+	if leave, err := b.enter(); err == nil {
+		leave()
+	}
+}
+
+// giveUp lets the graph that is queued ahead run as a step whose rows store nothing. Its
+// number is used up: the device may read its half of the tables for a while.
+func (b *Backend) giveUp() {
+	s, t := &b.steps, &b.tables
+	if s.ahead == nil {
+		return
+	}
+	s.gaveUp = s.aheadOf
+	t.turn(s.aheadOf)
+	t.layout(s.ahead.key.shape())
+	for i := range t.tokens {
+		t.host[t.slotAt+i] = -1
+	}
+	t.open()
+	s.ahead, s.ready = nil, nil
 }
 
 // Prepare writes the tables of the step that may come next. Those of the running step
@@ -130,17 +183,17 @@ func (b *Backend) replay(r *recorded) {
 func (b *Backend) Prepare(batch *kernels.Batch) bool {
 	s := &b.steps
 	s.ready = nil
-	rows, ok := bucketOf(batch)
-	if !ok {
-		return false
+	if s.number == s.gaveUp+1 {
+		return false // the device may read that half yet
 	}
 	s.next.of(batch)
-	key := recording{rows: rows, draws: len(s.next.rows) > 0}
-	if s.recorded[key] == nil {
+	key, ok := s.keyOf(batch, len(s.next.rows) > 0)
+	if !ok || s.recorded[key] == nil || s.ahead != nil && s.ahead.key != key {
 		return false
 	}
 	s.ready, s.readyRows = s.recorded[key], len(batch.Logits)
 	b.tables.turn(s.number + 1)
+	b.tables.host[wordGate] = 0
 	b.tables.layout(key.shape())
 	b.tables.fill(batch, s.next.rows)
 	b.tables.host[wordStep] = s.number + 1
@@ -159,6 +212,15 @@ func (b *Backend) StartPrepared(tokens []int32) error {
 		b.draws.chosen, s.next = s.next, b.draws.chosen
 		b.replay(r)
 	})
+}
+
+// keyOf returns the recording that takes batch: the one that is queued ahead, if it does.
+func (s *steps) keyOf(batch *kernels.Batch, draws bool) (key recording, ok bool) {
+	rows, ok := bucketOf(batch)
+	if s.ahead != nil && rows <= s.ahead.key.rows && draws == s.ahead.key.draws {
+		rows = s.ahead.key.rows
+	}
+	return recording{rows: rows, draws: draws}, ok
 }
 
 // bucketOf returns the recorded size that takes batch.

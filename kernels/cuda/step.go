@@ -56,9 +56,11 @@ type steps struct {
 	recorded map[recording]*recorded
 	warm     map[recording]bool
 	padded   kernels.Batch
-	// capture, in the making of a recording, ends its first graph after uncut launches.
+	// capture, in the making of a recording, ends its first graph when it takes uncut more.
 	capture *driver.Recording
-	uncut   int
+	uncut   time.Duration
+	// firstTakes is Options.FirstTakes.
+	firstTakes time.Duration
 	// running is the recorded step that runs since launched, nil if it is none. seen is
 	// when the tokens of the step before were there.
 	running        *recorded
@@ -69,6 +71,11 @@ type steps struct {
 	ready     *recorded
 	readyRows int
 	next      chosen
+	// ahead, if not nil, is the recording whose first graph is queued behind the running
+	// step and waits for the tables of step aheadOf. The graph given up last was of step
+	// gaveUp.
+	ahead           *recorded
+	aheadOf, gaveUp int32
 }
 
 // openSteps makes the memory.
@@ -122,13 +129,13 @@ func (b *Backend) Start(batch *kernels.Batch, forward kernels.Forward) error {
 
 // start queues a step of rows of logits.
 func (b *Backend) start(rows int, queue func()) error {
-	leave, err := b.enter()
+	leave, err := b.attach()
 	if err != nil {
 		return err
 	}
 	b.unset = leave
 	s := &b.steps
-	s.number++
+	s.number = max(s.number, s.gaveUp) + 1
 	s.rows, s.running, s.ready = rows, nil, nil
 	b.attn.planned = false
 	if err := b.fault("step"); errors.Is(err, ErrStray) {
@@ -149,26 +156,31 @@ func (b *Backend) start(rows int, queue func()) error {
 // queue runs, records or replays a step.
 func (b *Backend) queue(batch *kernels.Batch, forward kernels.Forward) {
 	s := &b.steps
-	rows, ok := bucketOf(batch)
+	key, ok := s.keyOf(batch, len(b.draws.rows) > 0)
+	if s.ahead != nil && (!ok || s.ahead.key != key) {
+		b.giveUp()
+		s.number++
+	}
 	if !ok {
 		b.batch = batch
 		b.prepare(batch, b.shapeOf(batch))
+		b.tables.open()
 		b.issue(batch, forward)
 		return
 	}
-	key := recording{rows: rows, draws: len(b.draws.rows) > 0}
 	b.prepare(batch, key.shape())
 	if r := s.recorded[key]; r != nil {
 		b.replay(r)
 		return
 	}
-	b.batch = s.pad(batch, rows)
+	b.tables.open()
+	b.batch = s.pad(batch, key.rows)
 	if !s.warm[key] || b.options.Sync {
 		s.warm[key] = true
 		b.issue(b.batch, forward)
 		return
 	}
-	r, err := b.record(rows, b.batch, forward)
+	r, err := b.record(key, b.batch, forward)
 	if err != nil {
 		b.fail("record", err)
 		return
@@ -180,6 +192,7 @@ func (b *Backend) queue(batch *kernels.Batch, forward kernels.Forward) {
 // abandon gives a step up that could not be queued whole, waits for the part that was,
 // and returns its error. An error of the device is the graver one.
 func (b *Backend) abandon() error {
+	b.giveUp()
 	err := b.err
 	b.err, b.batch = nil, nil
 	b.steps.product.waiting, b.steps.turn.waiting = false, false
@@ -305,7 +318,7 @@ func (s *steps) recordedRows() int {
 	if s.running == nil {
 		return 0
 	}
-	return s.running.rows
+	return s.running.key.rows
 }
 
 // failed is the error of a step that the device did not finish.
@@ -315,7 +328,7 @@ func (s *steps) failed(err error) error {
 
 // ReadLogits copies a row of the last step's logits to the host.
 func (b *Backend) ReadLogits(dst []float32, row int) error {
-	leave, err := b.enter()
+	leave, err := b.attach()
 	if err != nil {
 		return err
 	}

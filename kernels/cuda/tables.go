@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -35,6 +36,7 @@ const (
 	wordCount  = 0 // words in all
 	wordStep   = 1 // the step's number
 	wordPieces = 2 // pieces of decoding rows
+	wordGate   = 3 // 0: the device waits before it reads the tables
 	headWords  = 4
 )
 
@@ -88,6 +90,9 @@ func (b *Backend) openTables() error {
 
 // turn takes the half of a step's number.
 func (t *tables) turn(number int32) { t.host = t.halves[number&1] }
+
+// open lets the device read the tables, which must be complete.
+func (t *tables) open() { atomic.StoreInt32(&t.host[wordGate], 1) }
 
 // shapeOf returns the shape of a batch that is not replayed.
 func (b *Backend) shapeOf(batch *kernels.Batch) tableShape {

@@ -3,14 +3,24 @@
 // words. Reading pinned memory costs a microsecond of latency, so the first piece
 // is read before its length is known. It also clears the sums of squares of the
 // step's norms (stream.cu).
+//
+// The kernel may be queued before the tables are complete: it waits until word
+// kGate is not 0, which the host writes last.
 #include "common.cuh"
 
 constexpr int kAtOnce = 8;  // reads under way behind the first piece
+constexpr int kGate = 3;
 
 extern "C" __global__ void __launch_bounds__(256)
     bind(uint4 *dst, const uint4 *src, unsigned long long *started, int words_max, unsigned long long *sums, int sum_count) {
     ahead_done();
     let_next_start();
+    if (threadIdx.x == 0) {
+        int open;
+        do asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(open) : "l"((const int *)src + kGate) : "memory");
+        while (open == 0);
+    }
+    __syncthreads();
     const int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
     uint4 first = make_uint4(0, 0, 0, 0);
     if (i * 4 < words_max) first = __ldcv(src + i);
