@@ -181,7 +181,7 @@ func (m *engineMetrics) registerSteps(k maker) {
 	m.gapMembers = [...]prometheus.Observer{members.WithLabelValues("same"), members.WithLabelValues("changed")}
 	idle := k.histograms("waybill:device_idle_seconds", "Device idle between two steps by the device's own clock, by whether their sequences are the same; none on a CPU.", "membership", idleBuckets)
 	m.deviceIdle = [...]prometheus.Observer{idle.WithLabelValues("same"), idle.WithLabelValues("changed")}
-	host := k.histograms("waybill:device_idle_host_seconds", "The host's part of device idle, from seeing a step's tokens to the return of the call that launched the next; of steps that are replayed.", "membership", idleBuckets)
+	host := k.histograms("waybill:device_idle_host_seconds", "The host's part of device idle, from seeing a step's tokens to the return of the call that launched the next, or to letting it go on where its beginning was queued ahead; of steps that are replayed.", "membership", idleBuckets)
 	m.hostIdle = [...]prometheus.Observer{host.WithLabelValues("same"), host.WithLabelValues("changed")}
 }
 
