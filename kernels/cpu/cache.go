@@ -49,7 +49,12 @@ func (c *cache) Spec() kernels.CacheSpec { return c.spec }
 // block that is used for the first time touches a new large page in every layer, twice:
 // the system clears up to 120 MiB within one step. That took 0.4 s instead of 0.05 at
 // worst, and every 16th token of a stream that reached new memory came 10 ms late.
+//
+// More than there is would not end in an error but with the system stopping the process.
 func (c *cache) Prefault() error {
+	if n, ok := available(); ok && int64(len(c.mem.bytes)) > n {
+		return fmt.Errorf("cpu: the KV cache takes %d MiB, but only %d MiB of memory are available", c.spec.Bytes()>>20, max(0, n)>>20)
+	}
 	const piece = 16 * hugePage
 	var next atomic.Int64
 	errs := make([]error, c.threads)

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -55,5 +57,28 @@ func TestTouchTouchesEveryPage(t *testing.T) {
 		if b != 0 {
 			t.Fatalf("byte %d is %d", i, b)
 		}
+	}
+}
+
+// A cache that does not fit is refused with both sizes, before any of it is touched.
+func TestPrefaultRefusesWhatTheSystemDoesNotHave(t *testing.T) {
+	free, ok := available()
+	if !ok || free <= 0 {
+		t.Fatalf("the system says it has %d bytes, %v", free, ok)
+	}
+	spec := kernels.CacheSpec{Layers: 1, NumKVHeads: 8, HeadDim: 128, BlockSize: 16, DType: kernels.F16}
+	spec.NumBlocks = 1
+	spec.NumBlocks = int((free + 1<<30) / spec.Bytes())
+	c, err := newCache(spec, 2)
+	if err != nil {
+		t.Skipf("the system does not even map it: %v", err)
+	}
+	defer c.Close()
+	before := faults(t)
+	if err = c.Prefault(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("takes %d MiB", spec.Bytes()>>20)) || !strings.Contains(err.Error(), "available") {
+		t.Fatalf("%d MiB of %d: %v", spec.Bytes()>>20, free>>20, err)
+	}
+	if n := faults(t) - before; n > 1000 {
+		t.Errorf("%d faults before it was refused", n)
 	}
 }
