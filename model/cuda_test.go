@@ -99,7 +99,7 @@ func TestTinyModelsOnTheGPU(t *testing.T) {
 			check("token by token", func(p *goldenPrompt) []int32 { return r.steps(p, nil) })
 			// Steps that are given up compute the rows of the one that comes: had they
 			// stored anything, or were their numbers mixed up, tokens would change.
-			m = loadModel(t, dir, gpu(t, cuda.Options{FirstTakes: 1}))
+			m = loadModel(t, dir, gpu(t, cuda.Options{FirstTakes: 40 * time.Microsecond})) // a layer and more
 			r = newRunner(t, m, 16, kernels.BF16)
 			rng := rand.New(rand.NewPCG(1, 2))
 			check("token by token, queued ahead", func(p *goldenPrompt) []int32 { return r.steps(p, rng) })
@@ -116,7 +116,11 @@ func (r *runner) steps(p *goldenPrompt, rng *rand.Rand) (ids []int32) {
 	forward := func(b *kernels.Batch) kernels.Buffer { return r.m.Forward(b, r.cache, r.scratch) }
 	per := func(n int) int { return (n + r.blockSize - 1) / r.blockSize }
 	most := per(len(p.IDs) + len(p.Tokens))
-	tables := [2][]int32{r.free[:most], r.free[most : 2*most]}
+	// Block 0 is where a row without a slot might store something.
+	free := slices.Clone(r.free)
+	at := slices.Index(free, 0)
+	free[0], free[at] = free[at], free[0]
+	tables := [2][]int32{free[:most], free[most : 2*most]}
 	batchOf := func(pos int, fed []int32) *kernels.Batch {
 		batch := &kernels.Batch{}
 		for _, table := range tables {

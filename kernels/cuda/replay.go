@@ -174,6 +174,7 @@ func (b *Backend) giveUp() {
 	for i := range t.tokens {
 		t.host[t.slotAt+i] = -1
 	}
+	t.host[wordPieces] = 0 // decode.cu stores the new key of every row that has one
 	t.open()
 	s.ahead, s.ready = nil, nil
 }
