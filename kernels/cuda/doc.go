@@ -32,8 +32,9 @@
 // Parameters and penalised tokens travel with the step's tables, so the device keeps
 // nothing of a sequence but its cache.
 //
-// Kernels may start before the one ahead of them has ended (dependent launch): they
-// fetch weights ahead, then wait. See src/common.cuh for the rule.
+// Kernels may start before the one ahead of them has ended (dependent launch): products
+// fetch weights ahead, attention its tables and older keys and values; then they wait. See
+// src/common.cuh for the rule. None starts before the one that copies the tables has ended.
 //
 // # Products
 //

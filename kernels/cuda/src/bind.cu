@@ -6,6 +6,10 @@
 //
 // The kernel may be queued before the tables are complete: it waits until word
 // kGate is not 0, which the host writes last.
+//
+// It does not let the next kernel start: none does before all its blocks have ended, so
+// every kernel may read the tables, and keys and values of earlier steps, ahead of
+// ahead_done(). decode.cu does.
 #include "common.cuh"
 
 constexpr int kAtOnce = 8;  // reads under way behind the first piece
@@ -14,7 +18,6 @@ constexpr int kGate = 3;
 extern "C" __global__ void __launch_bounds__(256)
     bind(uint4 *dst, const uint4 *src, unsigned long long *started, int words_max, unsigned long long *sums, int sum_count) {
     ahead_done();
-    let_next_start();
     if (threadIdx.x == 0) {
         int open;
         do asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(open) : "l"((const int *)src + kGate) : "memory");
@@ -41,4 +44,5 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int j = 0; j < kAtOnce; j++)
             if ((k + j * n) * 4 < words) dst[k + j * n] = v[j];
     }
+    __threadfence();  // before the block ends, which is when others read
 }

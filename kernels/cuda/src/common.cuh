@@ -2,8 +2,9 @@
 // two instructions of dependent launch.
 //
 // Every kernel may be launched before the one ahead of it in the stream has
-// ended. It therefore calls ahead_done() before it reads or writes anything that
-// another kernel touches; only weights may be read before that.
+// ended, or even begun to work. It therefore calls ahead_done() before it reads or
+// writes anything that another kernel of the step touches. Before that it may read
+// weights, the step's tables (bind.cu), and keys and values of earlier steps.
 #pragma once
 #include <cuda_bf16.h>
 #include <stdint.h>
