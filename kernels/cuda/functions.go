@@ -21,7 +21,7 @@ type functions struct {
 	decode                  map[int]cu.Function // by head width
 	turnDecode, turnFloat   map[int]cu.Function
 	matmul, matmulFloat     cu.Function
-	stream                  [streamModes][len(streamRows)]cu.Function // by rows
+	stream, streamSmall     [streamModes][len(streamRows)]cu.Function // by rows
 	pick, done, fill, draw  cu.Function
 	gated                   cu.Function
 }
@@ -93,6 +93,9 @@ func (f *functions) loadStream() error {
 		for i, rows := range streamRows {
 			if f.stream[mode][i], err = module.Function(fmt.Sprintf("stream_%s_%d", name, rows)); err != nil {
 				return fmt.Errorf("module stream: %s, %d rows: %w", name, rows, err)
+			}
+			if f.streamSmall[mode][i], err = module.Function(fmt.Sprintf("stream_%s_small_%d", name, rows)); err != nil {
+				return fmt.Errorf("module stream: %s of small weights, %d rows: %w", name, rows, err)
 			}
 		}
 	}

@@ -70,11 +70,14 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 // fits reports whether src/stream.cu takes a product.
 func (b *Backend) fits(p *product) bool {
 	most := b.streamMax
-	if p.w.Bytes() <= streamSmallBytes {
+	if b.small(p.w) {
 		most = b.streamSmall
 	}
 	return p.rows <= most && p.w.rows%32 == 0 && p.w.cols%32 == 0
 }
+
+// small reports whether w is for the kernels of small weights.
+func (b *Backend) small(w *weight) bool { return w.Bytes() <= b.smallBytes }
 
 // ltTakes reports whether cuBLASLt takes a product.
 func (b *Backend) ltTakes(p *product) bool { return p.w.rows%8 == 0 && p.w.cols%8 == 0 }
@@ -121,8 +124,12 @@ func (b *Backend) streams(mode int, p *product, y cu.DevicePtr, f follow) {
 	}
 	b.args.Struct().Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols).
 		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps).Int(b.streamTurn)
+	fn := b.fn.stream[mode][i]
+	if b.small(p.w) {
+		fn = b.fn.streamSmall[mode][i]
+	}
 	b.reads(p.w)
-	b.launch("stream", b.fn.stream[mode][i], [3]int{p.w.rows / 16, 1, 1}, 256, 0, &b.args)
+	b.launch("stream", fn, [3]int{p.w.rows / 16, 1, 1}, 256, 0, &b.args)
 }
 
 // fuseGate does the waiting product and the gated activation of its result at once.

@@ -25,24 +25,44 @@ struct Product {
     int turn;  // see stream.cu
 };
 
-static __device__ inline float factor(const Product &p, int row) {
-    return p.sums_in ? rsqrtf((float)p.sums_in[row] / kFixed / p.k + p.eps) : 1.f;
-}
-
-// finish stores the sum of one output. It returns the square of a residual.
+// Output is one element of y and what it takes beside a sum. All of that is read ahead of the sums: behind them every
+// read is a round trip to memory for which the next kernel waits too.
 template <int kMode>
-static __device__ inline float finish(const Product &p, int row, int n, float sum) {
-    const size_t at = (size_t)row * p.n + n;
-    sum *= factor(p, row);
-    if (p.bias) sum += p.bias[n];
-    if (kMode == kPlain) store1((bf16 *)p.y + at, sum);
-    if (kMode == kFloat) ((float *)p.y)[at] = sum;
-    if (kMode != kResidual) return 0.f;
-    sum += p.residual[at];
-    p.residual[at] = sum;
-    store1((bf16 *)p.y + at, sum * p.norm[n]);
-    return sum * sum;
-}
+struct Output {
+    int row, n;
+    float factor = 1.f, bias = 0.f, norm = 0.f, residual = 0.f;
+
+    __device__ inline size_t at(const Product &p) const { return (size_t)row * p.n + n; }
+
+    // read_parameters may come ahead of ahead_done().
+    __device__ inline void read_parameters(const Product &p) {
+        if (kMode == kGated) return;
+        if (p.bias) bias = p.bias[n];
+        if (kMode == kResidual) norm = p.norm[n];
+    }
+
+    __device__ inline void read_activations(const Product &p) {
+        if (p.sums_in) factor = rsqrtf((float)p.sums_in[row] / kFixed / p.k + p.eps);
+        if (kMode == kResidual) residual = p.residual[at(p)];
+    }
+
+    // finish stores the output of a sum. It returns the square of a residual.
+    __device__ inline float finish(const Product &p, float sum) const {
+        sum = sum * factor + bias;
+        if (kMode == kPlain) store1((bf16 *)p.y + at(p), sum);
+        if (kMode == kFloat) ((float *)p.y)[at(p)] = sum;
+        if (kMode != kResidual) return 0.f;
+        sum += residual;
+        p.residual[at(p)] = sum;
+        store1((bf16 *)p.y + at(p), sum * norm);
+        return sum * sum;
+    }
+
+    // finish_gated stores the activation of two sums.
+    __device__ inline void finish_gated(const Product &p, float gate, float up) const {
+        store1((bf16 *)p.y + (size_t)row * (p.n / 2) + n, silu(gate * factor) * (up * factor));
+    }
+};
 
 static __device__ inline void copy_async(void *dst, const bf16 *src) {
     const uint32_t d = (uint32_t)__cvta_generic_to_shared(dst);
