@@ -30,6 +30,10 @@ const (
 	// where none is, 0.1 to 3.5 % slower.
 	streamMaxRows    = 8
 	streamSmallBytes = 16 << 20
+	// wideAbove is the largest number of rows for which src/stream.cu stays where there is src/wide.cu, wideBytes the
+	// size of the largest weight of a layer with which the latter was measured, rounded up: heads are left out.
+	wideAbove = 8
+	wideBytes = 256 << 20
 	// streamTurn: 0 loses a tenth of the bandwidth, 8 to 104 are alike (H200).
 	streamTurn = 24
 	// stagingBytes is one of two pinned buffers through which weights pass.
@@ -50,6 +54,9 @@ type Backend struct {
 	streamMax, streamSmall int
 	// smallBytes is streamSmallBytes.
 	smallBytes int64
+	// src/wide.cu is used for more than wideAbove rows, at most wideMax, and weights of at most wideBytes.
+	wideAbove, wideMax int
+	wideBytes          int64
 	// streamTurn is by how many steps of 32 the blocks of src/stream.cu are apart in
 	// their way through k.
 	streamTurn int
@@ -107,7 +114,7 @@ func Open(o Options) (_ kernels.Backend, err error) {
 	}
 	if o.StreamRows > 0 {
 		b.streamMax = min(o.StreamRows, maxStreamRows)
-		b.streamSmall = b.streamMax
+		b.streamSmall, b.wideMax = b.streamMax, min(o.StreamRows, maxWideRows)
 	}
 	b.exceptions, _ = watchExceptions() // without it errors are the driver's, and name no kernel
 	if b.steps.firstTakes = firstTakes; o.FirstTakes > 0 {
@@ -144,6 +151,7 @@ func (b *Backend) describe() error {
 	}
 	b.major, b.streamMax, b.streamSmall, b.streamTurn = major, streamMaxRows, maxStreamRows, streamTurn
 	b.smallBytes = streamSmallBytes
+	b.wideAbove, b.wideMax, b.wideBytes = wideAbove, maxWideRows, wideBytes
 	b.name = fmt.Sprintf("cuda %s sm_%d%d", model, major, minor)
 	if major != 8 && (major != 9 || minor != 0) && major != 10 {
 		return fmt.Errorf("cuda: %w: %s has compute capability %d.%d, this binary has code for 8.x, 9.0 and 10.x", ErrNoGPU, model, major, minor)
@@ -163,6 +171,9 @@ func (b *Backend) open() (err error) {
 		return err
 	}
 	if err := b.openGated(); err != nil {
+		return err
+	}
+	if err := b.openWide(); err != nil {
 		return err
 	}
 	if b.lt, err = driver.OpenLt(); err != nil {

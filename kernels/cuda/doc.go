@@ -39,9 +39,11 @@
 // # Products
 //
 // Up to 8 rows, 16 where the weight is small: src/stream.cu, which reads weights at the
-// speed of memory. More: cuBLASLt, opened when the program starts, which adds to the
-// residual stream by itself. Gate and up of many rows, on compute capability 9.0:
-// src/gated.cu, which does the activation too. What none takes: src/matmul.cu.
+// speed of memory. From 9 to 64 rows of all but heads, on compute capability 9.0:
+// src/wide.cu, which does so with larger instructions. More: cuBLASLt, opened when the
+// program starts, which adds to the residual stream by itself. Gate and up of many rows,
+// on compute capability 9.0: src/gated.cu, which does the activation too. What none
+// takes: src/matmul.cu.
 //
 // # Ops that wait
 //

@@ -29,6 +29,8 @@ var (
 	sampleImage string
 	//go:embed out/stream.fatbin
 	streamImage string
+	//go:embed out/wide.fatbin
+	wideImage string
 	//go:embed out/libattn.so
 	attnImage []byte
 )

@@ -21,7 +21,8 @@ type functions struct {
 	decode                  map[int]cu.Function // by head width
 	turnDecode, turnFloat   map[int]cu.Function
 	matmul, matmulFloat     cu.Function
-	stream, streamSmall     [streamModes][len(streamRows)]cu.Function // by rows
+	stream, streamSmall     [streamModes][len(streamRows)]cu.Function                // by rows
+	wide                    [streamModes][len(wideRows)][len(wideSplits)]cu.Function // likewise, and by blocks that share k
 	pick, done, fill, draw  cu.Function
 	gated                   cu.Function
 }
@@ -34,6 +35,9 @@ const (
 	streamResidual
 	streamModes
 )
+
+// modeNames are the modes' names in those of kernels.
+var modeNames = [streamModes]string{"plain", "float", "gated", "residual"}
 
 // streamRows are the row counts that the kernels of src/stream.cu are made for.
 var streamRows = [...]int{8, maxStreamRows}
@@ -80,7 +84,10 @@ func (f *functions) load() error {
 	f.decode = map[int]cu.Function{64: decode64, 128: decode128}
 	f.turnDecode = map[int]cu.Function{64: turn64, 128: turn128}
 	f.turnFloat = map[int]cu.Function{64: float64, 128: float128}
-	return f.loadStream()
+	if err := f.loadStream(); err != nil {
+		return err
+	}
+	return f.loadWide()
 }
 
 // loadStream reads the kernels of src/stream.cu.
@@ -89,13 +96,31 @@ func (f *functions) loadStream() error {
 	if err != nil {
 		return fmt.Errorf("module stream: %w", err)
 	}
-	for mode, name := range [streamModes]string{"plain", "float", "gated", "residual"} {
+	for mode, name := range modeNames {
 		for i, rows := range streamRows {
 			if f.stream[mode][i], err = module.Function(fmt.Sprintf("stream_%s_%d", name, rows)); err != nil {
 				return fmt.Errorf("module stream: %s, %d rows: %w", name, rows, err)
 			}
 			if f.streamSmall[mode][i], err = module.Function(fmt.Sprintf("stream_%s_small_%d", name, rows)); err != nil {
 				return fmt.Errorf("module stream: %s of small weights, %d rows: %w", name, rows, err)
+			}
+		}
+	}
+	return nil
+}
+
+// loadWide reads the kernels of src/wide.cu.
+func (f *functions) loadWide() error {
+	module, err := cu.LoadData(wideImage)
+	if err != nil {
+		return fmt.Errorf("module wide: %w", err)
+	}
+	for mode, name := range modeNames {
+		for i, rows := range wideRows {
+			for j, split := range wideSplits {
+				if f.wide[mode][i][j], err = module.Function(fmt.Sprintf("wide_%s_%d_%d", name, rows, split)); err != nil {
+					return fmt.Errorf("module wide: %s, %d rows, %d blocks: %w", name, rows, split, err)
+				}
 			}
 		}
 	}

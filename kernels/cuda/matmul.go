@@ -67,8 +67,11 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 	b.multiply(&p)
 }
 
-// fits reports whether src/stream.cu takes a product.
+// fits reports whether src/wide.cu or src/stream.cu takes a product.
 func (b *Backend) fits(p *product) bool {
+	if b.wide(p) {
+		return true
+	}
 	most := b.streamMax
 	if b.small(p.w) {
 		most = b.streamSmall
@@ -109,27 +112,37 @@ func (b *Backend) multiply(p *product) {
 	b.launch("matmul", fn, [3]int{(p.rows*p.w.rows + 7) / 8, 1, 1}, 256, 0, &b.args)
 }
 
-// follow is the residual sum and the norm that src/stream.cu does behind a product.
+// follow is the residual sum and the norm that src/stream.cu and src/wide.cu do behind a product.
 type follow struct{ residual, norm, sums, zero cu.DevicePtr }
 
-// streams queues a product of src/stream.cu.
+// streams queues a product of src/wide.cu or src/stream.cu.
 func (b *Backend) streams(mode int, p *product, y cu.DevicePtr, f follow) {
+	if b.wide(p) {
+		b.queueWide(mode, p, y, f)
+		return
+	}
 	i := 0
 	for streamRows[i] < p.rows {
 		i++
 	}
-	var bias cu.DevicePtr
-	if p.bias != nil {
-		bias = p.bias.float
-	}
-	b.args.Struct().Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols).
-		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps).Int(b.streamTurn)
+	b.args.Struct()
+	b.product(p, y, f)
 	fn := b.fn.stream[mode][i]
 	if b.small(p.w) {
 		fn = b.fn.streamSmall[mode][i]
 	}
 	b.reads(p.w)
 	b.launch("stream", fn, [3]int{p.w.rows / 16, 1, 1}, 256, 0, &b.args)
+}
+
+// product appends the fields of a Product of src/product.cuh to the arguments.
+func (b *Backend) product(p *product, y cu.DevicePtr, f follow) {
+	var bias cu.DevicePtr
+	if p.bias != nil {
+		bias = p.bias.float
+	}
+	b.args.Ptr(y).Ptr(p.x.bf16).Ptr(p.w.data).Ptr(bias).Int(p.rows).Int(p.w.rows).Int(p.w.cols).
+		Ptr(f.residual).Ptr(f.norm).Ptr(f.sums).Ptr(f.zero).Ptr(p.x.sums).Float(p.x.eps).Int(b.streamTurn)
 }
 
 // fuseGate does the waiting product and the gated activation of its result at once.
@@ -154,7 +167,7 @@ func (b *Backend) fuseGate(dst, gateUp kernels.Buffer, rows, inner int) bool {
 }
 
 // fuseResidual does the waiting product and the sum of its result with the residual at
-// once, so that the result is never rounded. src/stream.cu does the norm, too: its
+// once, so that the result is never rounded. src/stream.cu and src/wide.cu do the norm, too: its
 // factor of each row is left to whoever reads dst.
 func (b *Backend) fuseResidual(dst, residual, x, w kernels.Buffer, rows, cols int, eps float32) bool {
 	p, s := &b.steps.product, &b.steps
@@ -169,7 +182,7 @@ func (b *Backend) fuseResidual(dst, residual, x, w kernels.Buffer, rows, cols in
 		b.RMSNorm(dst, residual, w, rows, cols, eps)
 		return true
 	}
-	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*maxStreamRows) }
+	slot := func(i int) cu.DevicePtr { return s.sums + cu.DevicePtr(i%sumSlots*8*maxWideRows) }
 	f := follow{residual: wide(residual, rows*cols, "residual"), norm: parameter(w, cols, "w"), sums: slot(s.norms), zero: slot(s.norms + 1)}
 	s.norms++
 	y := b.output(dst, rows*cols, "dst")

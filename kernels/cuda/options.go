@@ -10,7 +10,8 @@ type Options struct {
 	// Device is the GPU's number, as the driver counts.
 	Device int
 	// StreamRows is the largest number of rows for which products are streamed
-	// instead of left to cuBLASLt; 0 means what is best on an H200. For measurements.
+	// by src/stream.cu and src/wide.cu instead of left to cuBLASLt; 0 means what is best on
+	// an H200. For measurements.
 	StreamRows int
 	// GatedShare is how well a product of gate and up with many rows must fill the
 	// multiprocessors for the kernel that does the activation, too, to take it instead of

@@ -10,8 +10,8 @@ import (
 	"waybill/kernels"
 )
 
-// TestProductTimes prints what src/stream.cu and cuBLASLt take for the products of the Qwen3 shapes, in µs. Weights take turns, so
-// that none is in the cache.
+// TestProductTimes prints what src/stream.cu, src/wide.cu and cuBLASLt take for the products of the Qwen3 shapes, in µs.
+// Weights take turns, so that none is in the cache.
 func TestProductTimes(t *testing.T) {
 	opened, err := Open(Options{})
 	if err != nil {
@@ -44,11 +44,17 @@ func TestProductTimes(t *testing.T) {
 		}
 		b.madeUp(t, x, weights[0], many)
 		line := fmt.Sprintf("%-12s", shape.name)
-		for _, rows := range []int{1, 8, 16} {
-			b.streamMax, b.streamSmall = rows, rows
-			line += fmt.Sprintf(" %7.1f", b.productTime(t, weights, x, y, rows))
-			b.streamMax, b.streamSmall = 0, 0
-			line += fmt.Sprintf(" lt %7.1f |", b.productTime(t, weights, x, y, rows))
+		for _, rows := range []int{1, 8, 16, 32, maxWideRows} {
+			line += fmt.Sprintf(" %d rows:", rows)
+			b.wideAbove, b.wideMax, b.wideBytes = 0, 0, bytes
+			if rows <= maxStreamRows {
+				b.streamMax, b.streamSmall = rows, rows
+				line += fmt.Sprintf(" %.1f,", b.productTime(t, weights, x, y, rows))
+			}
+			b.streamMax, b.streamSmall, b.wideMax = 0, 0, maxWideRows
+			line += fmt.Sprintf(" wide %.1f,", b.productTime(t, weights, x, y, rows))
+			b.wideMax = 0
+			line += fmt.Sprintf(" lt %.1f |", b.productTime(t, weights, x, y, rows))
 		}
 		for _, rows := range []int{1024, many} {
 			took := b.productTime(t, weights, x, y, rows)

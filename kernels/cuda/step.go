@@ -85,7 +85,7 @@ func (b *Backend) openSteps() (err error) {
 		return err
 	}
 	clear(unsafe.Slice((*byte)(s.report), reportBytes))
-	if s.sums, err = b.alloc(int64(sumSlots * maxStreamRows * 8)); err != nil {
+	if s.sums, err = b.alloc(int64(sumSlots * maxWideRows * 8)); err != nil {
 		return err
 	}
 	zeroed := int64(12*maxPicked + 64)

@@ -16,7 +16,7 @@ import (
 // only a part of the last round. A large weight would take the oracle too long.
 func TestKernelsStreamLarge(t *testing.T) {
 	b := openFor(t)
-	b.streamMax = maxStreamRows
+	b.streamMax, b.wideMax = maxStreamRows, 0
 	rng := rand.New(rand.NewPCG(11, 12))
 	normal := func(n int) []float32 {
 		v := make([]float32, n)

@@ -218,7 +218,7 @@ func (t *tables) at(word int) cu.DevicePtr { return t.device + cu.DevicePtr(4*wo
 func (b *Backend) queueTables() {
 	t := &b.tables
 	b.args.Reset().Ptr(t.device).Ptr(cu.DevicePtr(uintptr(unsafe.Pointer(&t.host[0])))).Ptr(b.steps.started).Int(len(t.host)).
-		Ptr(b.steps.sums).Int(sumSlots * maxStreamRows)
+		Ptr(b.steps.sums).Int(sumSlots * maxWideRows)
 	b.steps.norms = 0
 	first := driver.Shape{Grid: [3]int{8, 1, 1}, Block: 256}
 	b.fail("bind", first.Launch(b.fn.bind, b.stream, &b.args))

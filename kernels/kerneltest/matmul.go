@@ -56,7 +56,7 @@ func (c Config) matMul(t *testing.T) {
 	}
 	t.Run("many rows", func(t *testing.T) {
 		b := c.start(t, 98)
-		for _, size := range []struct{ out, cols int }{{304, 256}, {64, 1056}, {40, 72}} {
+		for _, size := range []struct{ out, cols int }{{304, 256}, {64, 1056}, {40, 72}, {96, 320}} {
 			h := randomTensor(b.rng, "w", kernels.BF16, size.out, size.cols)
 			under, oracle := b.pack(h)
 			for _, rows := range []int{1, 7, 8, 9, 16, 17, 32, 33, 100, 257} {

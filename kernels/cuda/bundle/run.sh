@@ -95,6 +95,7 @@ sanitize() {
 	for tool in memcheck racecheck; do
 		for test in MatMul NotFinite Embed Rows Rope Attention Stores; do one $tool "TestKernels/^$test\$" & done
 		[[ $tool == racecheck ]] || one $tool TestKernelsGated & # not tried under racecheck
+		[[ $tool == racecheck ]] || one $tool TestKernelsWide & # likewise
 		for test in TestSteps TestLogits TestDraws TestAStep; do one $tool $test & done
 	done
 	wait

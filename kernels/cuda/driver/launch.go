@@ -11,6 +11,8 @@ package driver
 #cgo nocallback launch
 #cgo noescape matrix_map
 #cgo nocallback matrix_map
+#cgo noescape pair_map
+#cgo nocallback pair_map
 #cgo noescape enter
 #cgo nocallback enter
 
@@ -58,6 +60,16 @@ static CUresult matrix_map(void *out, CUdeviceptr p, cuuint64_t rows, cuuint64_t
 	return r;
 }
 
+static CUresult pair_map(void *out, CUdeviceptr p, cuuint64_t rows, cuuint64_t cols, cuuint64_t apart, cuuint32_t box_rows, cuuint32_t box_cols) {
+	CUtensorMap m;
+	const cuuint64_t size[4] = {cols, 8, 2, rows / 16}, stride[3] = {2 * cols, 2 * cols * apart, 2 * cols * (apart == 8 ? 16 : 8)};
+	const cuuint32_t box[4] = {box_cols, 8, 2, box_rows / 16}, each[4] = {1, 1, 1, 1};
+	CUresult r = cuTensorMapEncodeTiled(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)p, size, stride, box, each,
+		CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	if (!r) memcpy(out, &m, sizeof m);
+	return r;
+}
+
 // The context that enter made current on this thread, and the age in which it did.
 static __thread CUcontext current;
 static __thread unsigned current_age;
@@ -100,9 +112,13 @@ func (a *Args) Reset() *Args {
 
 // Struct empties the list and makes what follows the fields of one argument, a C
 // struct.
-func (a *Args) Struct() *Args {
-	a.Reset()
-	a.offsets, a.fields = append(a.offsets, 0), true
+func (a *Args) Struct() *Args { return a.Reset().Fields() }
+
+// Fields makes what follows the fields of one more argument, a C struct whose size is a multiple of 8.
+func (a *Args) Fields() *Args {
+	a.fields = false
+	a.add(8)
+	a.fields = true
 	return a
 }
 
@@ -194,6 +210,14 @@ type Box struct {
 func (m *Map) Describe(p cu.DevicePtr, rows, cols int, box Box) error {
 	return check(C.matrix_map(unsafe.Pointer(m), C.CUdeviceptr(p), C.cuuint64_t(rows), C.cuuint64_t(cols), C.cuuint32_t(box.Rows),
 		C.cuuint32_t(box.Cols), flag(box.Swizzled)), "tensor map")
+}
+
+// DescribePairs is Describe with 8 rows from one place, 8 that are apart rows behind them, the next 8 from the first
+// place, and so on. apart is 8, which is the plain order, or half of the rows. rows is a multiple of 16, and so are box's,
+// which are always swizzled.
+func (m *Map) DescribePairs(p cu.DevicePtr, rows, cols, apart int, box Box) error {
+	return check(C.pair_map(unsafe.Pointer(m), C.CUdeviceptr(p), C.cuuint64_t(rows), C.cuuint64_t(cols), C.cuuint64_t(apart),
+		C.cuuint32_t(box.Rows), C.cuuint32_t(box.Cols)), "tensor map")
 }
 
 // AllowShared raises a kernel's limit of dynamic shared memory above 48 KiB.

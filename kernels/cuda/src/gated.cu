@@ -6,10 +6,7 @@
 // In a block one thread fetches, some stages ahead, and two groups of four warps take tiles in turns: while one stores
 // its results the other multiplies, so the matrix units never wait. That saves energy, too, which is what limits the
 // rate (700 W): the same work in bursts takes a higher clock and more of it.
-#include "common.cuh"
-
-// tensor_map is a CUtensorMap.
-struct alignas(64) tensor_map { uint64_t words[16]; };
+#include "hopper.cuh"
 
 #if __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -20,23 +17,6 @@ constexpr int kStageBytes = kTileBytes + 2 * kHalfBytes;
 constexpr int kOutBytes = 64 * kCols * 2;      // a box of y: 64 rows
 constexpr int kStages = 5;                     // 218,208 bytes in all, of 232,448 that a block may have
 constexpr int kGroup = 8;                      // pairs of blocks' rows that stay in the L2 cache while w passes
-
-static __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-static __device__ inline void barrier_init(uint32_t bar, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count));
-}
-
-static __device__ inline void barrier_expect(uint32_t bar, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-}
-
-static __device__ inline void barrier_wait(uint32_t bar, int parity) {
-    asm volatile(
-        "{\n.reg .pred p;\nagain:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-        "@p bra done;\nbra again;\ndone:\n}" ::"r"(bar), "r"(parity) : "memory");
-}
 
 // barrier_arrive arrives at the barrier of one of the cluster's blocks.
 static __device__ inline void barrier_arrive(uint32_t bar, int block) {
@@ -49,13 +29,7 @@ static __device__ inline void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// fetch brings a box to this block, fetch_both to both of the cluster.
-static __device__ inline void fetch(uint32_t to, const tensor_map *map, int col, int row, uint32_t bar) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
-        "l"(map), "r"(bar), "r"(col), "r"(row) : "memory");
-}
-
+// fetch_both brings a box to both blocks of the cluster.
 static __device__ inline void fetch_both(uint32_t to, const tensor_map *map, int col, int row, uint32_t bar) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], "
@@ -67,13 +41,6 @@ static __device__ inline void put(const tensor_map *map, int col, int row, uint3
                  "r"(from) : "memory");
 }
 
-// operand describes rows of 64 elements, 128 bytes swizzled, to wgmma.
-static __device__ inline uint64_t operand(uint32_t at) {
-    return (uint64_t)(at >> 4 & 0x3fff) | 1ull << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
-}
-
-#define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define D8(i) D4(i), D4(i + 4)
 #define D64(i) D8(i), D8(i + 8), D8(i + 16), D8(i + 24), D8(i + 32), D8(i + 40), D8(i + 48), D8(i + 56)
 
 // multiply adds 64x16 times 16x176 to d, or sets d to it if add is 0.

@@ -1,4 +1,4 @@
-// The argument of the products of src/stream.cu, and what follows a sum.
+// The argument of the products of stream.cu and wide.cu, and what follows a sum.
 //
 //   kGated     silu(gate) * up
 //   kResidual  residual += y; x of the next product = residual * norm weight; and the
@@ -25,14 +25,31 @@ struct Product {
     int turn;  // see stream.cu
 };
 
+static __device__ inline float factor(const Product &p, int row) {
+    return p.sums_in ? rsqrtf((float)p.sums_in[row] / kFixed / p.k + p.eps) : 1.f;
+}
+
+// finish stores one output: sum times scale, the factor of the row. With kResidual, old is the residual there and weight
+// that of the norm; it returns the new residual.
+template <int kMode>
+static __device__ inline float finish(const Product &p, int row, int n, float sum, float scale, float bias, float old, float weight) {
+    const size_t at = (size_t)row * p.n + n;
+    sum = sum * scale + bias;
+    if (kMode == kPlain) store1((bf16 *)p.y + at, sum);
+    if (kMode == kFloat) ((float *)p.y)[at] = sum;
+    if (kMode != kResidual) return 0.f;
+    sum += old;
+    p.residual[at] = sum;
+    store1((bf16 *)p.y + at, sum * weight);
+    return sum;
+}
+
 // Output is one element of y and what it takes beside a sum. All of that is read ahead of the sums: behind them every
 // read is a round trip to memory for which the next kernel waits too.
 template <int kMode>
 struct Output {
     int row, n;
-    float factor = 1.f, bias = 0.f, norm = 0.f, residual = 0.f;
-
-    __device__ inline size_t at(const Product &p) const { return (size_t)row * p.n + n; }
+    float scale = 1.f, bias = 0.f, norm = 0.f, residual = 0.f;
 
     // read_parameters may come ahead of ahead_done().
     __device__ inline void read_parameters(const Product &p) {
@@ -42,25 +59,19 @@ struct Output {
     }
 
     __device__ inline void read_activations(const Product &p) {
-        if (p.sums_in) factor = rsqrtf((float)p.sums_in[row] / kFixed / p.k + p.eps);
-        if (kMode == kResidual) residual = p.residual[at(p)];
+        scale = factor(p, row);
+        if (kMode == kResidual) residual = p.residual[(size_t)row * p.n + n];
     }
 
-    // finish stores the output of a sum. It returns the square of a residual.
-    __device__ inline float finish(const Product &p, float sum) const {
-        sum = sum * factor + bias;
-        if (kMode == kPlain) store1((bf16 *)p.y + at(p), sum);
-        if (kMode == kFloat) ((float *)p.y)[at(p)] = sum;
-        if (kMode != kResidual) return 0.f;
-        sum += residual;
-        p.residual[at(p)] = sum;
-        store1((bf16 *)p.y + at(p), sum * norm);
-        return sum * sum;
+    // store stores the output of a sum. It returns the square of a residual.
+    __device__ inline float store(const Product &p, float sum) const {
+        const float r = finish<kMode>(p, row, n, sum, scale, bias, residual, norm);
+        return r * r;
     }
 
-    // finish_gated stores the activation of two sums.
-    __device__ inline void finish_gated(const Product &p, float gate, float up) const {
-        store1((bf16 *)p.y + (size_t)row * (p.n / 2) + n, silu(gate * factor) * (up * factor));
+    // store_gated stores the activation of two sums.
+    __device__ inline void store_gated(const Product &p, float gate, float up) const {
+        store1((bf16 *)p.y + (size_t)row * (p.n / 2) + n, silu(gate * scale) * (up * scale));
     }
 };
 

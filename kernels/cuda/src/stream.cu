@@ -99,10 +99,10 @@ static __device__ void stream(const Product &p) {
     };
     if (kMode == kResidual && blockIdx.x == 0 && tid < p.m) p.sums_zero[tid] = 0;
     if constexpr (kMode == kGated) {
-        if (mine) out.finish_gated(p, total(col), total(col + 8));
+        if (mine) out.store_gated(p, total(col), total(col + 8));
     } else {
         float square = 0.f;
-        if (mine) square = out.finish(p, total(col));
+        if (mine) square = out.store(p, total(col));
         if (kMode == kResidual) {
             for (int d = 8; d > 0; d >>= 1) square += __shfl_xor_sync(0xffffffffu, square, d);
             if (mine && col == 0) atomicAdd(p.sums + out.row, __float2ull_rn(square * kFixed));
