@@ -2,17 +2,12 @@ package actors
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"waybill/actors/sched"
 	"waybill/actors/waybill"
 	"waybill/kernels"
 )
-
-// planSlot is a mailbox of one plan: the Scheduler swaps plans in, GPU-step swaps
-// them out at the last moment before a launch.
-type planSlot = atomic.Pointer[sched.Plan]
 
 // Executor runs steps on a device, or on several. It belongs to GPU-step's
 // goroutine.

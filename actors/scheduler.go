@@ -1,10 +1,8 @@
 package actors
 
 import (
-	"runtime"
 	"time"
 
-	"waybill/actors/mailbox"
 	"waybill/actors/sched"
 	"waybill/actors/waybill"
 )
@@ -246,51 +244,5 @@ func (a *schedulerActor) publish() {
 			delete(a.seqs, id)
 			a.engine.released(s)
 		}
-	}
-}
-
-// stepRing remembers when recent steps ran.
-type stepRing struct {
-	spans [recentSteps]struct{ from, to int64 }
-	n     int
-}
-
-func (r *stepRing) add(from, to int64) {
-	r.spans[r.n%recentSteps] = struct{ from, to int64 }{from, to}
-	r.n++
-}
-
-// overlap returns how many remembered steps ended in (queued, bound] and the
-// length of the longest one that overlaps [tokenized, bound], in nanoseconds.
-func (r *stepRing) overlap(queued, tokenized, bound int64) (waited int, longest int64) {
-	for i := range min(r.n, recentSteps) {
-		s := r.spans[i]
-		if s.to > queued && s.to <= bound {
-			waited++
-		}
-		if s.to > tokenized && s.from < bound {
-			longest = max(longest, s.to-s.from)
-		}
-	}
-	return waited, longest
-}
-
-// pipeline is one incarnation of Scheduler, GPU-step and what they share.
-type pipeline struct {
-	epoch uint64
-	slot  planSlot
-	// read is the plan on offer that GPU-step reads at this moment, nil at most times.
-	read  planSlot
-	sched *mailbox.Ref
-	gpu   *mailbox.Ref
-	// handoffs are GPU-step's countdowns, reused in turn.
-	handoffs []*handoff
-}
-
-// unread waits until GPU-step does not read a plan that is no longer on offer: some
-// microseconds at most. The core may then use the plan again.
-func (p *pipeline) unread(plan *sched.Plan) {
-	for plan != nil && p.read.Load() == plan {
-		runtime.Gosched()
 	}
 }
