@@ -19,7 +19,6 @@ import (
 	"waybill/actors/waybill"
 	"waybill/kernels"
 	"waybill/model"
-	"waybill/model/sampling"
 	"waybill/model/tokenizer"
 )
 
@@ -331,8 +330,6 @@ func (e *Engine) report(f mailbox.Failure) int64 {
 	}
 	return n
 }
-
-func newSamplerState(s *Sequence) *sampling.State { return sampling.NewState(s.params, s.ids) }
 
 // shardIndex returns the Detokenizer of a sequence: one for all of a request.
 func (e *Engine) shardIndex(s *Sequence) int {

@@ -1,6 +1,9 @@
 package actors
 
-import "sync"
+import (
+	"sort"
+	"sync"
+)
 
 // registry knows every sequence from Submit until its waybill is complete. It
 // lies outside the actors, so that the Supervisor can answer and re-admit what
@@ -32,7 +35,7 @@ func (r *registry) snapshot() []*Sequence {
 		out = append(out, s)
 	}
 	r.mu.Unlock()
-	sortSequences(out)
+	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
 	return out
 }
 

@@ -3,7 +3,6 @@ package actors
 import (
 	"errors"
 	"fmt"
-	"sort"
 	"time"
 
 	"waybill/actors/mailbox"
@@ -196,12 +195,4 @@ func (e *Engine) die(err error) {
 		e.failSequence(s, errInternal)
 	}
 	e.cfg.OnFatal(err)
-}
-
-// reset forgets what an earlier pipeline did with a sequence that is admitted
-// again. It has no token yet.
-func (s *Sequence) reset() { s.sampler = newSamplerState(s) }
-
-func sortSequences(list []*Sequence) {
-	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
 }
