@@ -321,16 +321,6 @@ func (e *Engine) fault(point string) {
 	}
 }
 
-// report books an actor failure, tells the owner of the process, and returns its
-// number in the console's timeline.
-func (e *Engine) report(f mailbox.Failure) int64 {
-	n := e.restarts.add(f)
-	if e.cfg.OnReport != nil {
-		e.cfg.OnReport(f)
-	}
-	return n
-}
-
 // shardIndex returns the Detokenizer of a sequence: one for all of a request.
 func (e *Engine) shardIndex(s *Sequence) int {
 	return int(uint64(s.req.seqs[0].ID) % uint64(len(e.shards)))

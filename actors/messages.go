@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"waybill/actors/mailbox"
 	"waybill/actors/sched"
 )
 
@@ -129,6 +130,16 @@ func (m *tokenBatch) put() {
 // endSeq says that a sequence's end word was set to abort or error by somebody
 // other than the Detokenizer. From: whoever won. Owner: Detokenizer.
 type endSeq struct{ seq *Sequence }
+
+// ---- to Supervisor ----
+
+// pipelineFailed tells the Supervisor that Scheduler or GPU-step failed.
+// From: the failed actor's goroutine. Owner: Supervisor.
+type pipelineFailed struct {
+	pipe    *pipeline
+	failure mailbox.Failure
+	number  int64 // in the console's timeline
+}
 
 // ---- to Inspector ----
 
