@@ -21,20 +21,6 @@ type Stamper interface {
 // must be closed, not ended with an event.
 var ErrAborted = errors.New("actors: the response was aborted")
 
-// Choice is one finished output of a collected answer.
-type Choice struct {
-	Text           []byte
-	IDs            []int32
-	Logprobs       []TokenLogprobs
-	PromptIDs      []int32
-	PromptLogprobs []TokenLogprobs
-	Finish         waybill.Reason
-	StopString     string
-	StopID         int32
-	Usage          Usage
-	Bill           *waybill.Waybill
-}
-
 // Writer is the SSE-writer of one response. Its mailbox is a byte buffer that
 // the Detokenizer appends events to; its goroutine is the HTTP server's own,
 // which runs WriteTo. A collected answer gathers choices instead of bytes.
