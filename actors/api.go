@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -227,15 +226,3 @@ func (e *Engine) CheckSampling(o SamplingOptions) error {
 	_, err := sampling.New(o, e.VocabSize())
 	return err
 }
-
-// DefaultSampling returns the parameters of a request that says nothing.
-func DefaultSampling() SamplingOptions { return sampling.Defaults() }
-
-// NoLogprobs in SamplingOptions.Logprobs asks for none.
-const NoLogprobs = sampling.NoLogprobs
-
-// Bias is added to one token's logit.
-type Bias = sampling.Bias
-
-// SortBias orders biases by token, so that equal requests are equal.
-func SortBias(b []Bias) { sort.Slice(b, func(i, j int) bool { return b[i].ID < b[j].ID }) }

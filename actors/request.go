@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"math/rand/v2"
+	"sort"
 	"sync/atomic"
 
 	"waybill/actors/waybill"
@@ -13,6 +15,8 @@ import (
 type (
 	// SamplingOptions are a request's sampling parameters.
 	SamplingOptions = sampling.Options
+	// Bias is added to one token's logit.
+	Bias = sampling.Bias
 	// TokenLogprob is one alternative of a sampled token.
 	TokenLogprob = sampling.TokenLogprob
 	// Span is a byte range of a rendered prompt.
@@ -20,6 +24,18 @@ type (
 	// EncodeOptions say what tokenization adds and recognises.
 	EncodeOptions = tokenizer.EncodeOptions
 )
+
+// NoLogprobs in SamplingOptions.Logprobs asks for none.
+const NoLogprobs = sampling.NoLogprobs
+
+// RandomSeed returns a seed for a request that brings none.
+func RandomSeed() uint64 { return rand.Uint64() }
+
+// DefaultSampling returns the parameters of a request that says nothing.
+func DefaultSampling() SamplingOptions { return sampling.Defaults() }
+
+// SortBias orders biases by token, so that equal requests are equal.
+func SortBias(b []Bias) { sort.Slice(b, func(i, j int) bool { return b[i].ID < b[j].ID }) }
 
 // Prompt is one prompt of a request: text, ids, or something to be rendered.
 type Prompt struct {
