@@ -54,7 +54,8 @@ type Delta struct {
 	Bill *waybill.Waybill
 }
 
-// Choice is one finished output of a collected answer.
+// Choice is one finished output of a collected answer: the sum of its deltas, whose
+// fields these are.
 type Choice struct {
 	Text           []byte
 	IDs            []int32

@@ -77,8 +77,7 @@ type Request struct {
 	// KeepSpecial writes special tokens out.
 	KeepSpecial bool
 	// PromptLogprobs asks for the logprobs of prompt tokens with PromptTop
-	// alternatives each; Echo repeats the
-	// prompt before the output.
+	// alternatives each; Echo repeats the prompt before the output.
 	PromptLogprobs bool
 	PromptTop      int
 	Echo           bool

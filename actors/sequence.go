@@ -39,12 +39,12 @@ type Sequence struct {
 	shownPrompt string
 	shownOutput []byte
 
-	posted    atomic.Bool // its Admit was posted: a rebuild admits it again
-	place     atomic.Bool // true while it holds a place
-	tokens    atomic.Int64
-	delivered atomic.Bool // its terminal event was given to the writer
+	posted    atomic.Bool  // its Admit was posted: a rebuild admits it again
+	place     atomic.Bool  // true while it holds a place
+	tokens    atomic.Int64 // queued prompt tokens that it counts for, estimated until tokenized
+	delivered atomic.Bool  // its terminal event was given to the writer
 	failure   atomic.Pointer[Failure]
-	group     uint64
+	group     uint64 // id of the first output of its prompt, if that has several
 }
 
 // sibling reports whether the sequence may have waited for another's prompt.
