@@ -2,11 +2,10 @@ package httpapi
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/metrics"
 	"strings"
 	"testing"
-	"time"
+
+	"waybill/model/heaptest"
 )
 
 func TestErrorMessagesDoNotRepeatWhatIsLong(t *testing.T) {
@@ -47,34 +46,6 @@ func TestAllowedTokensAreNoMoreThanTheVocabulary(t *testing.T) {
 	if e := r.failure(400); e.Error.Param == nil || *e.Error.Param != "allowed_token_ids" {
 		t.Errorf("one more: %s", r.body)
 	}
-}
-
-// peak runs f and returns the most bytes that objects took on the heap meanwhile.
-func peak(f func()) int64 {
-	runtime.GC()
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	read := func() int64 {
-		metrics.Read(sample)
-		return int64(sample[0].Value.Uint64())
-	}
-	before := read()
-	most := before
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			most = max(most, read())
-			select {
-			case <-stop:
-				return
-			case <-time.After(500 * time.Microsecond):
-			}
-		}
-	}()
-	f()
-	close(stop)
-	<-done
-	return most - before
 }
 
 // A body's fields are read one by one: however many elements fit into it, it takes a
@@ -122,7 +93,7 @@ func TestHostileBodiesTakeMemoryInProportion(t *testing.T) {
 		text := request("POST", c.path, c.body)
 		conn := s.dial()
 		var r *reply
-		took := peak(func() {
+		took := heaptest.Peak(func() {
 			conn.send(text)
 			r = conn.must()
 		})

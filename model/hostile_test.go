@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +16,7 @@ import (
 
 	"waybill/kernels/cpu"
 	"waybill/model/chat"
+	"waybill/model/heaptest"
 	"waybill/model/tokenizer"
 )
 
@@ -29,34 +28,6 @@ const (
 	heapFactor = 32
 	heapSlack  = 64 << 20
 )
-
-// peak runs f and returns the most bytes that objects took on the heap meanwhile.
-func peak(f func()) int64 {
-	runtime.GC()
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	read := func() int64 {
-		metrics.Read(sample)
-		return int64(sample[0].Value.Uint64())
-	}
-	before := read()
-	most := before
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			most = max(most, read())
-			select {
-			case <-stop:
-				return
-			case <-time.After(500 * time.Microsecond):
-			}
-		}
-	}()
-	f()
-	close(stop)
-	<-done
-	return most - before
-}
 
 // everything does all that `waybill serve` does with a model's files, up to its
 // engine.
@@ -99,7 +70,7 @@ func proportionate(t *testing.T, name, path, want string) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	got, limit := peak(func() { err = everything(t, path) }), heapFactor*size+heapSlack
+	got, limit := heaptest.Peak(func() { err = everything(t, path) }), heapFactor*size+heapSlack
 	took := time.Since(began)
 	if got > limit {
 		t.Errorf("%s: loading files of %d bytes took %d of the heap, limit %d: %.200v", name, size, got, limit, err)
