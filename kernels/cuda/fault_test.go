@@ -15,18 +15,26 @@ import (
 	"waybill/kernels"
 )
 
-// embedding returns a weight of ones and a buffer for its rows.
-func embedding(t testing.TB, b *Backend) (*weight, kernels.Buffer) {
+// embedding opens a device and makes a weight of ones [64, 64], and buffers for 512 rows of it and of logits.
+func embedding(t testing.TB, o Options) (b *Backend, w *weight, x, logits kernels.Buffer) {
 	t.Helper()
-	w, err := b.Pack(kernels.HostTensor{Name: "w", DType: kernels.BF16, Rows: 64, Cols: 64, Fill: &kernels.Fill{Center: 1}})
+	opened, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := b.NewBuffer(512 * 64)
+	t.Cleanup(func() { opened.Close() })
+	b = opened.(*Backend)
+	packed, err := b.Pack(kernels.HostTensor{Name: "w", DType: kernels.BF16, Rows: 64, Cols: 64, Fill: &kernels.Fill{Center: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w.(*weight), x
+	if x, err = b.NewBuffer(512 * 64); err != nil {
+		t.Fatal(err)
+	}
+	if logits, err = b.NewFloats(512 * 64); err != nil {
+		t.Fatal(err)
+	}
+	return b, packed.(*weight), x, logits
 }
 
 // decodeStep runs a step of n rows of one token over the weight.
@@ -61,17 +69,7 @@ func decodeStep(b *Backend, w *weight, x, logits kernels.Buffer, n int) error {
 // there is room again; meanwhile steps that were never recorded succeed or say what is
 // missing.
 func TestNoMemoryIsAnErrorAndNothingElse(t *testing.T) {
-	opened, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
-	b := opened.(*Backend)
-	w, x := embedding(t, b)
-	logits, err := b.NewFloats(512 * 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, w, x, logits := embedding(t, Options{})
 	leave, err := b.enter()
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +184,7 @@ func prepare(o Options) (err error) {
 // TestAStepMayFail lets steps of every kind find no memory; the next ones are right.
 func TestAStepMayFail(t *testing.T) {
 	steps := 0
-	opened, err := Open(Options{Fault: func(what string) error {
+	b, w, x, logits := embedding(t, Options{Fault: func(what string) error {
 		if what == "step" {
 			if steps++; steps%3 == 0 {
 				return kernels.ErrOutOfMemory
@@ -194,16 +192,6 @@ func TestAStepMayFail(t *testing.T) {
 		}
 		return nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
-	b := opened.(*Backend)
-	w, x := embedding(t, b)
-	logits, err := b.NewFloats(512 * 64)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := 1; i <= 36; i++ {
 		err := decodeStep(b, w, x, logits, []int{1, 7, 300, 20}[i%4])
 		if i%3 == 0 && !errors.Is(err, kernels.ErrOutOfMemory) || i%3 != 0 && err != nil {

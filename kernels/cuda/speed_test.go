@@ -13,12 +13,7 @@ import (
 // TestProductTimes prints what src/stream.cu, src/wide.cu and cuBLASLt take for the products of the Qwen3 shapes, in µs.
 // Weights take turns, so that none is in the cache.
 func TestProductTimes(t *testing.T) {
-	opened, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := opened.(*Backend)
-	defer b.Close()
+	b := openFor(t)
 	for _, shape := range []struct {
 		name string
 		n, k int
@@ -66,15 +61,11 @@ func TestProductTimes(t *testing.T) {
 
 // TestMatrixRate prints the rate of one large product, which prefill is held against.
 func TestMatrixRate(t *testing.T) {
-	opened, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := opened.(*Backend)
-	defer b.Close()
+	b := openFor(t)
 	const n = 8192
 	weights := make([]kernels.Weight, 2)
 	for i := range weights {
+		var err error
 		if weights[i], err = b.Pack(kernels.HostTensor{Name: "w", DType: kernels.BF16, Rows: n, Cols: n,
 			Fill: &kernels.Fill{State: uint64(i), Spread: 0.02}}); err != nil {
 			t.Fatal(err)
