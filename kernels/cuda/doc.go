@@ -38,10 +38,11 @@
 //
 // # Products
 //
-// Up to 8 rows, 16 where the weight is small: src/stream.cu, which reads weights at the
-// speed of memory. From 9 to 64 rows of all but heads, on compute capability 9.0:
-// src/wide.cu, which does so with larger instructions. More: cuBLASLt, opened when the
-// program starts, which adds to the residual stream by itself. Gate and up of many rows,
+// Up to 8 rows: src/stream.cu, which reads weights at the speed of memory. From 9 to 64
+// rows of all but heads, on compute capability 9.0: src/wide.cu, which does so with larger
+// instructions. What it does not take: src/stream.cu up to 16 rows where the weight is
+// small. More: cuBLASLt, opened when the program starts, which adds to the residual stream
+// by itself. Gate and up of many rows,
 // on compute capability 9.0: src/gated.cu, which does the activation too. What none
 // takes: src/matmul.cu.
 //
