@@ -14,7 +14,7 @@ import (
 
 // topCmd holds the flags of `waybill top`.
 type topCmd struct {
-	URL    string `arg:"" optional:"" default:"http://127.0.0.1:8000" help:"The server, as http://host:port."`
+	URL    string `arg:"" optional:"" default:"http://127.0.0.1:8000" help:"The server, as http://host:port. Default: http://127.0.0.1:8000."`
 	APIKey string `name:"api-key" help:"The server's API key, if it has one."`
 	Once   bool   `help:"Print every view once, as text, and end."`
 }

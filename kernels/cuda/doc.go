@@ -42,9 +42,8 @@
 // rows of all but heads, on compute capability 9.0: src/wide.cu, which does so with larger
 // instructions. What it does not take: src/stream.cu up to 16 rows where the weight is
 // small. More: cuBLASLt, opened when the program starts, which adds to the residual stream
-// by itself. Gate and up of many rows,
-// on compute capability 9.0: src/gated.cu, which does the activation too. What none
-// takes: src/matmul.cu.
+// by itself. Gate and up of many rows, on compute capability 9.0: src/gated.cu, which does
+// the activation too. What none takes: src/matmul.cu.
 //
 // # Ops that wait
 //
