@@ -2,6 +2,7 @@ package actors
 
 import (
 	"math"
+	"runtime"
 	"runtime/metrics"
 	"sort"
 )
@@ -49,7 +50,7 @@ func (w *runtimeWindow) view() RuntimeView {
 		return w.samples[i].Value.Float64()
 	}
 	v := RuntimeView{
-		Goroutines: whole(0), Procs: procs(), GCCycles: whole(1), HeapBytes: whole(2), TotalBytes: whole(3),
+		Goroutines: whole(0), Procs: runtime.GOMAXPROCS(0), GCCycles: whole(1), HeapBytes: whole(2), TotalBytes: whole(3),
 		CPUSeconds: seconds(4) - seconds(5), Allocations: whole(7),
 	}
 	if v.CPUSeconds > 0 {
