@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"waybill/actors"
 	"waybill/actors/waybill"
@@ -51,7 +52,7 @@ type format interface {
 
 func newAnswer(s *Server, r *actors.Request, b *commonBody, f format) *answer {
 	a := &answer{
-		engine: s.cfg.Engine, format: f, created: s.now().Unix(), model: s.answerModel(b.Model),
+		engine: s.cfg.Engine, format: f, created: time.Now().Unix(), model: s.answerModel(b.Model),
 		returnIDs: isTrue(b.ReturnTokenIDs), tokensAsIDs: isTrue(b.TokensAsIDs),
 		logprobs: r.Sampling.Logprobs != actors.NoLogprobs, echo: r.Echo, timings: isTrue(b.Timings),
 		promptTop: b.PromptLogprobs != nil, n: r.N, open: len(r.Prompts) * r.N,

@@ -255,15 +255,6 @@ func (s *Server) handleInspect(ctx *fasthttp.RequestCtx) {
 	s.writeJSON(ctx, v)
 }
 
-// pathValue returns an unescaped path parameter.
-func pathValue(ctx *fasthttp.RequestCtx, name string) string {
-	v, _ := ctx.UserValue(name).(string)
-	if u, err := url.PathUnescape(v); err == nil {
-		return u
-	}
-	return v
-}
-
 // action lets a POST through that a viewer meant and may do.
 func (s *Server) action(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {

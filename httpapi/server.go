@@ -284,6 +284,3 @@ func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	s.writeError(ctx, e)
 	ctx.SetConnectionClose()
 }
-
-// now is the wall clock for created stamps.
-func (s *Server) now() time.Time { return time.Now() }
