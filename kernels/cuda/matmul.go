@@ -69,7 +69,7 @@ func (b *Backend) MatMul(dst, x kernels.Buffer, w kernels.Weight, bias kernels.B
 
 // fits reports whether src/wide.cu or src/stream.cu takes a product.
 func (b *Backend) fits(p *product) bool {
-	if b.wide(p) {
+	if b.wideTakes(p) {
 		return true
 	}
 	most := b.streamMax
@@ -117,7 +117,7 @@ type follow struct{ residual, norm, sums, zero cu.DevicePtr }
 
 // streams queues a product of src/wide.cu or src/stream.cu.
 func (b *Backend) streams(mode int, p *product, y cu.DevicePtr, f follow) {
-	if b.wide(p) {
+	if b.wideTakes(p) {
 		b.queueWide(mode, p, y, f)
 		return
 	}

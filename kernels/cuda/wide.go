@@ -55,8 +55,8 @@ func (b *Backend) openWide() error {
 	return nil
 }
 
-// wide reports whether src/wide.cu takes a product: a question of its shape only.
-func (b *Backend) wide(p *product) bool {
+// wideTakes reports whether src/wide.cu takes a product: a question of its shape only.
+func (b *Backend) wideTakes(p *product) bool {
 	return b.major == 9 && p.rows > b.wideAbove && p.rows <= b.wideMax && p.w.Bytes() <= b.wideBytes && p.w.rows%32 == 0 && p.w.cols%wideDeep == 0
 }
 
