@@ -32,8 +32,9 @@ type costModel struct {
 	late time.Duration
 }
 
-// lateStep is what one step moves late by, as a part of the step's length, where it was shorter
-// than predicted and late, and a ninth of what it does where it was longer: at rest, one in ten is.
+// lateStep is by what part of the predicted length late moves at each step: down by it after a
+// step that was no longer than predicted and late, up by nine times as much after one that was.
+// At rest, one step in ten is longer.
 const lateStep = 1000
 
 // equations are normal equations of the coefficients, scaled to milliseconds,

@@ -144,7 +144,8 @@ func (p *planner) rests(cands []candidate) bool {
 	return true
 }
 
-// maxLate bounds, as a part of a chunk, what is left off because steps are late at times.
+// maxLate bounds what is left off a chunk because steps are late at times, as 1 over its part of
+// the chunk: a quarter.
 const maxLate = 4
 
 // prefillLimit returns how long the step may take, prefill included. Chunks that streams wait
