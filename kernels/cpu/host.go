@@ -60,23 +60,6 @@ func checkPart(t *kernels.HostTensor, cols int) (int, error) {
 	return len(t.RowOrder), nil
 }
 
-// packedRows returns the number of rows that t packs to.
-func packedRows(t *kernels.HostTensor) int {
-	if t.RowOrder != nil {
-		return len(t.RowOrder)
-	}
-	return t.Rows
-}
-
-// sourceRow returns the bytes of packed row r of t.
-func sourceRow(t *kernels.HostTensor, r int) []byte {
-	if t.RowOrder != nil {
-		r = int(t.RowOrder[r])
-	}
-	n := t.DType.RowBytes(t.Cols)
-	return t.Data[r*n : (r+1)*n]
-}
-
 // checkCache verifies a cache's spec.
 func checkCache(s kernels.CacheSpec) error {
 	if s.Layers <= 0 || s.NumKVHeads <= 0 || s.HeadDim <= 0 || s.BlockSize <= 0 || s.NumBlocks <= 0 {

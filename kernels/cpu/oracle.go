@@ -79,8 +79,8 @@ func (o *Oracle) Pack(parts ...kernels.HostTensor) (kernels.Weight, error) {
 	at := 0
 	for i := range parts {
 		t := &parts[i]
-		for r := range packedRows(t) {
-			quant.Dequantize(w.row(at), t.DType, sourceRow(t, r))
+		for r := range t.PackedRows() {
+			quant.Dequantize(w.row(at), t.DType, t.SourceRow(r))
 			w.rounded[at] = o.math == Int8 && t.DType.Quantized()
 			at++
 		}

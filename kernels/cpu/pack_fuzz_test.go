@@ -40,7 +40,7 @@ func FuzzPack(f *testing.F) {
 			}
 			want, got := make([]float32, h.Cols), make([]float32, h.Cols)
 			for r := range w.rows {
-				quant.Dequantize(want, d, sourceRow(&h, r))
+				quant.Dequantize(want, d, h.SourceRow(r))
 				w.row(got, r)
 				for i, v := range want {
 					if math.Float32bits(got[i]) != math.Float32bits(v) && !(v != v && got[i] != got[i]) {

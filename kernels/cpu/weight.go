@@ -52,7 +52,7 @@ func newWeight(parts []kernels.HostTensor, m Math, from *weightMemory) (*weight,
 	row := 0
 	for i := range parts {
 		f := formatOf(parts[i].DType, m)
-		s := segment{format: f, firstRow: row, rows: packedRows(&parts[i]), firstTile: w.tiles, tileBytes: f.tileBytes(cols)}
+		s := segment{format: f, firstRow: row, rows: parts[i].PackedRows(), firstTile: w.tiles, tileBytes: f.tileBytes(cols)}
 		row += s.rows
 		w.tiles += tilesOf(s.rows)
 		w.bytes += int64(tilesOf(s.rows)) * int64(s.tileBytes)
@@ -71,7 +71,7 @@ func newWeight(parts []kernels.HostTensor, m Math, from *weightMemory) (*weight,
 		s.data, free = free[:n:n], free[n:]
 		t := &parts[i]
 		for r := range s.rows {
-			s.format.packRow(s.tile(r/tileRows), r%tileRows, t.DType, cols, sourceRow(t, r))
+			s.format.packRow(s.tile(r/tileRows), r%tileRows, t.DType, cols, t.SourceRow(r))
 		}
 	}
 	return w, nil
