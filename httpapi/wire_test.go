@@ -322,10 +322,12 @@ func TestLimitsOnHeadersAndBodies(t *testing.T) {
 		t.Errorf("an idle connection got %q, %v", b, err)
 	}
 	// Its first byte restarts the clock of a connection that idled.
+	const limit = 1200 * time.Millisecond
+	s = startServer(t, func(u *setup) { u.http.ReadTimeout, u.http.IdleTimeout = limit, limit })
 	c = s.dial()
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(limit * 6 / 10)
 	c.send("GET /version HTTP/1.1\r\n")
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(limit * 6 / 10)
 	c.send("Host: x\r\n\r\n")
 	if r := c.must(); r.status != 200 {
 		t.Errorf("connect, wait, send slowly: %d", r.status)

@@ -530,6 +530,7 @@ func TestSlowSendersHoldNobodyUp(t *testing.T) {
 // A server that says it is ready answers its first request as fast as any other.
 func TestTheFirstRequestIsAnOrdinaryOne(t *testing.T) {
 	p := serveDefault(t, nil, "--log-format", "none")
+	quiet := p.load()
 	ttft := func(seed int) time.Duration {
 		t.Helper()
 		began := time.Now()
@@ -546,7 +547,7 @@ func TestTheFirstRequestIsAnOrdinaryOne(t *testing.T) {
 	}
 	sort.Slice(later, func(i, j int) bool { return later[i] < later[j] })
 	t.Logf("first %v, later p50 %v", first, atQuantile(later, .5))
-	if first > 3*atQuantile(later, .5) {
+	if !p.disturbed(t, quiet) && first > 3*atQuantile(later, .5) {
 		t.Errorf("the first request took %v, later ones %v", first, later)
 	}
 }
