@@ -99,7 +99,10 @@ func (x *deviceExecutor) Prepare(plan *sched.Plan, soon bool) {
 }
 
 // Rest gives up what was queued ahead of its tokens.
-func (x *deviceExecutor) Rest() { x.step.GiveUp() }
+func (x *deviceExecutor) Rest() {
+	x.ready = false
+	x.step.GiveUp()
+}
 
 // draw says how the step's tokens are drawn, if not all take the largest logit. ahead
 // says that the tokens of rows that follow others are not known yet; it returns false if

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -282,6 +283,44 @@ func TestNothingIsQueuedAheadAtRest(t *testing.T) {
 		defer d.mu.Unlock()
 		return d.given == 1 && !d.ahead
 	})
+}
+
+// GPU-step fails when the next step is queued ahead, and nobody is left to be served: the
+// device must not be left waiting for it.
+func TestNothingIsQueuedAheadAfterAFailure(t *testing.T) {
+	var d *polled
+	var failed atomic.Bool
+	var first int
+	cfg := testConfig()
+	cfg.Fault = func(point string) {
+		if point != "bind" || d == nil {
+			return
+		}
+		d.mu.Lock()
+		ahead := d.ahead
+		d.mu.Unlock()
+		if ahead && d.number > first+4 && failed.CompareAndSwap(false, true) { // the client has tokens: nothing is done again
+			panic("planted at " + point)
+		}
+	}
+	var e *testEngine
+	e, d = startPolled(t, cfg, func(made *polled) { made.poll, d = made.prepares, made })
+	first = d.number
+	g := goldens(t)[0]
+	c := &testConn{}
+	if _, err := e.serve(e.request(g.IDs, len(g.Tokens)), c); err == nil && !strings.Contains(c.String(), "failure 500") {
+		t.Errorf("a request outlived its step: %q", c.String())
+	}
+	e.quiet()
+	eventually(t, "what was queued ahead is given up", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.given == 1 && !d.ahead
+	})
+	if got, err := e.serve(e.request(g.IDs, len(g.Tokens)), &testConn{}); err != nil || !slices.Equal(got, g.Tokens) {
+		t.Errorf("after the failure: %v, %v, want %v", got, err, g.Tokens)
+	}
+	e.quiet()
 }
 
 func TestPreparedDrawsAreThoseOfTheirTurn(t *testing.T) {

@@ -48,6 +48,7 @@ func (e *Engine) rebuild(old *pipeline, failure int64) error {
 	exec := e.exec
 	select {
 	case <-old.gpu.Stop():
+		exec.Rest() // which a GPU-step that failed did not say
 	case <-time.After(rebuildPatience):
 		// The old step may still write: its memory is left to it.
 		var err error
