@@ -306,3 +306,65 @@ func TestWideShapes(t *testing.T) {
 		}
 	}
 }
+
+// TestWideShapesOfModels looks at every product that src/wide.cu takes of the models that this program is for: what a
+// block holds must fit, and each must have something of k.
+func TestWideShapesOfModels(t *testing.T) {
+	const (
+		mostShared = 227 << 10                                                // of a block
+		static     = 4*maxWideRows + 4*4*maxWideRows + 8*(2*wideMostStages+1) // of src/wide.cu
+	)
+	taken := 0
+	for _, m := range []struct {
+		name                                 string
+		hidden, inner, heads, kvHeads, width int
+	}{
+		{"Llama-3.2-1B", 2048, 8192, 32, 8, 64},
+		{"Llama-3.2-3B", 3072, 8192, 24, 8, 128},
+		{"Llama-3.1-8B", 4096, 14336, 32, 8, 128},
+		{"Llama-3.1-70B", 8192, 28672, 64, 8, 128},
+		{"SmolLM2-135M", 576, 1536, 9, 3, 64},
+		{"Qwen2.5-0.5B", 896, 4864, 14, 2, 64},
+		{"Qwen2.5-1.5B", 1536, 8960, 12, 2, 128},
+		{"Qwen2.5-3B", 2048, 11008, 16, 2, 128},
+		{"Qwen2.5-7B", 3584, 18944, 28, 4, 128},
+		{"Qwen2.5-14B", 5120, 13824, 40, 8, 128},
+		{"Qwen2.5-32B", 5120, 27648, 40, 8, 128},
+		{"Qwen2.5-72B", 8192, 29568, 64, 8, 128},
+		{"Qwen3-0.6B", 1024, 3072, 16, 8, 128},
+		{"Qwen3-1.7B", 2048, 6144, 16, 8, 128},
+		{"Qwen3-4B", 2560, 9728, 32, 8, 128},
+		{"Qwen3-8B", 4096, 12288, 32, 8, 128},
+		{"Qwen3-14B", 5120, 17408, 40, 8, 128},
+		{"Qwen3-32B", 5120, 25600, 64, 8, 128},
+	} {
+		for _, w := range []*weight{
+			{rows: (m.heads + 2*m.kvHeads) * m.width, cols: m.hidden},
+			{rows: m.hidden, cols: m.heads * m.width},
+			{rows: 2 * m.inner, cols: m.hidden},
+			{rows: m.hidden, cols: m.inner},
+		} {
+			for _, sms := range []int{78, 114, 132} { // H20, H100 of PCIe, H200
+				for rows := wideAbove + 1; rows <= maxWideRows; rows++ {
+					b := &Backend{major: 9, sms: sms, wideAbove: wideAbove, wideMax: maxWideRows, wideBytes: wideBytes}
+					if !b.wide(&product{w: w, rows: rows}) {
+						continue
+					}
+					taken++
+					s := wideShapeOf(rows, w.rows, w.cols, sms)
+					n, split := wideRows[s.rows], wideSplits[s.split]
+					columns := (n/8 + split - 1) / split // that a block gets of each other one
+					needs := 1023 + s.stages*(wideTile+n)*wideDeep*2 + (split-1)*columns*wideThreads/5*4*16
+					tiles := s.blocks / split
+					if n < rows || s.blocks%split != 0 || tiles*wideTile < w.rows || (tiles-1)*wideTile >= w.rows || w.cols/wideDeep < split ||
+						s.stages < 4 || s.stages > wideMostStages || s.shared < needs || s.shared > wideLongRing || s.shared+static > mostShared {
+						t.Fatalf("%s, %d multiprocessors, %d rows, [%d, %d]: %+v, a block needs %d bytes", m.name, sms, rows, w.rows, w.cols, s, needs)
+					}
+				}
+			}
+		}
+	}
+	if taken == 0 {
+		t.Error("no product is taken")
+	}
+}
