@@ -184,7 +184,8 @@ func (b *Backend) giveUp() {
 func (b *Backend) Prepare(batch *kernels.Batch) bool {
 	s := &b.steps
 	s.ready = nil
-	if s.number == s.gaveUp+1 {
+	switch s.gaveUp {
+	case s.number - 1, s.number + 1:
 		return false // the device may read that half yet
 	}
 	s.next.of(batch)

@@ -135,7 +135,7 @@ func (b *Backend) start(rows int, queue func()) error {
 	}
 	b.unset = leave
 	s := &b.steps
-	s.number = max(s.number, s.gaveUp) + 1
+	s.advance()
 	s.rows, s.running, s.ready = rows, nil, nil
 	b.attn.planned = false
 	if err := b.fault("step"); errors.Is(err, ErrStray) {
@@ -151,6 +151,15 @@ func (b *Backend) start(rows int, queue func()) error {
 		return b.abandon()
 	}
 	return nil
+}
+
+// advance takes the next step's number. That of a step which was given up is used up.
+// Numbers wrap around after some weeks of short steps.
+func (s *steps) advance() {
+	s.number++
+	if s.number == s.gaveUp {
+		s.number++
+	}
 }
 
 // queue runs, records or replays a step.
