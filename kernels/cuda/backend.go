@@ -242,6 +242,8 @@ func (b *Backend) Begin(batch *kernels.Batch) {
 	b.unset = leave
 	b.batch, b.attn.planned = batch, false
 	b.draws.rows = b.draws.rows[:0] // the host samples
+	// The device may yet read the other half, as that of a step which was given up.
+	b.tables.turn(b.steps.number)
 	b.tables.layout(b.shapeOf(batch))
 	b.tables.fill(batch, b.draws.rows)
 	b.tables.open()
