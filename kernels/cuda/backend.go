@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -104,6 +105,8 @@ func Open(o Options) (_ kernels.Backend, err error) {
 	if o.Device < 0 || o.Device >= n {
 		return nil, fmt.Errorf("cuda: %w: device %d of %d", ErrNoGPU, o.Device, n)
 	}
+	// Where the driver is told to wait for every launch, it would wait for one that waits for the host.
+	o.Sync = o.Sync || os.Getenv("CUDA_LAUNCH_BLOCKING") == "1"
 	b := &Backend{options: o, plans: map[driver.LtShape]*driver.LtPlan{}, ios: map[driver.LtShape]driver.LtIO{}}
 	b.steps.recorded, b.steps.warm = map[recording]*recorded{}, map[recording]bool{}
 	if b.device, err = cu.GetDevice(o.Device); err != nil {
