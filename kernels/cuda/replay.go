@@ -173,6 +173,7 @@ func (b *Backend) giveUp() {
 	t.layout(s.ahead.key.shape())
 	for i := range t.tokens {
 		t.host[t.slotAt+i] = -1
+		t.host[t.positionAt+i] = 0 // attention.cu looks at what precedes
 	}
 	t.host[wordPieces] = 0 // decode.cu stores the new key of every row that has one
 	t.open()
