@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
+	"unsafe"
 
 	"waybill/kernels"
 )
@@ -26,6 +28,33 @@ func TestNumbersOfStepsWrapAround(t *testing.T) {
 		s := steps{number: c.number, gaveUp: c.gaveUp}
 		if s.advance(); s.number != c.want {
 			t.Errorf("after step %d, given up %d: step %d, want %d", c.number, c.gaveUp, s.number, c.want)
+		}
+	}
+}
+
+// A step behind one that was given up runs later than it was launched: were that taken for its length, the next one would
+// end before anything is queued behind it.
+func TestWhatWasGivenUpIsNotTakenForLength(t *testing.T) {
+	for _, c := range []struct {
+		gaveUp  int32
+		measure bool
+	}{{7, false}, {6, true}, {0, true}} {
+		var report [reportRows + 1]uint64
+		for i := range report {
+			report[i] = 8 << 32
+		}
+		var drawn [maxDraws][4]int32
+		b := &Backend{unset: func() {}}
+		b.draws.drawn = unsafe.Pointer(&drawn)
+		s := &b.steps
+		s.report, s.number, s.gaveUp = unsafe.Pointer(&report), 8, c.gaveUp
+		const was = 3 * time.Millisecond
+		s.running, s.launched = &recorded{took: was}, time.Now().Add(-time.Second)
+		if _, err := b.Finish(make([]kernels.Picked, 1), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.running.took; (got >= time.Second) != c.measure || !c.measure && got != was {
+			t.Errorf("step 8, with %d given up: took %v, measured: %t", c.gaveUp, got, c.measure)
 		}
 	}
 }

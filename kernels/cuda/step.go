@@ -292,7 +292,10 @@ func (b *Backend) Finish(out []kernels.Picked, meanwhile kernels.Meanwhile) (ker
 	s.seen = time.Now()
 	launch := time.Duration(-1)
 	if s.running != nil {
-		launch, s.running.took = s.launched.Sub(before), s.seen.Sub(s.launched)
+		launch = s.launched.Sub(before)
+		if s.gaveUp != s.number-1 { // it may have waited for what was given up
+			s.running.took = s.seen.Sub(s.launched)
+		}
 	}
 	for i := range out {
 		token := s.word(reportRows + i)
