@@ -312,15 +312,14 @@ func bug(format string, a ...any) string { return "BUG: cuda: " + fmt.Sprintf(fo
 
 // Close gives all memory back.
 func (b *Backend) Close() error {
-	ahead := b.steps.ahead != nil
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
 	var errs []error
-	if ahead {
-		errs = append(errs, b.stream.Synchronize())
+	if b.stream != (cu.Stream{}) {
+		errs = append(errs, b.stream.Synchronize()) // what was given up may run yet
 	}
 	errs = append(errs, b.closeSteps())
 	for _, p := range b.plans {

@@ -95,6 +95,10 @@ func (c *cache) Close() error {
 		return err
 	}
 	defer leave()
+	// What was given up may run yet, and cuMemFree need not wait for it.
+	if err := c.backend.stream.Synchronize(); err != nil {
+		return fmt.Errorf("cuda: close cache: %w", err)
+	}
 	for _, p := range []*cu.DevicePtr{&c.data, &c.partOut, &c.partSum, &c.arrived} {
 		if *p == 0 {
 			continue
