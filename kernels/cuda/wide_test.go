@@ -347,7 +347,7 @@ func TestWideShapesOfModels(t *testing.T) {
 			for _, sms := range []int{78, 114, 132} { // H20, H100 of PCIe, H200
 				for rows := wideAbove + 1; rows <= maxWideRows; rows++ {
 					b := &Backend{major: 9, sms: sms, wideAbove: wideAbove, wideMax: maxWideRows, wideBytes: wideBytes}
-					if !b.wide(&product{w: w, rows: rows}) {
+					if !b.wideTakes(&product{w: w, rows: rows}) {
 						continue
 					}
 					taken++
