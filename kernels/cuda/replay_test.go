@@ -69,13 +69,7 @@ type aheadBench struct {
 
 func newAheadBench(t *testing.T) *aheadBench {
 	t.Helper()
-	b := openFor(t)
-	b.steps.firstTakes = 1 // every recording has a rest
-	w, x := embedding(t, b)
-	logits, err := b.NewFloats(2 * 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, w, x, logits := embedding(t, Options{FirstTakes: 1}) // every recording has a rest
 	a := &aheadBench{t: t, b: b, batch: &kernels.Batch{
 		Tokens: []int32{1, 2}, Positions: []int32{0, 0}, Slots: []int32{0, 1}, Logits: []int32{0, 1},
 		Seqs: []kernels.BatchSeq{{First: 0, Len: 1, Blocks: []int32{0}}, {First: 1, Len: 1, Blocks: []int32{0}}},
