@@ -31,6 +31,10 @@ func (e *Engine) Invalid(n int) { e.metrics.invalid.Add(int64(n)) }
 // Unreadable counts a request that could not be read to its end.
 func (e *Engine) Unreadable() { e.metrics.unreadable.Add(1) }
 
+// NotAccepted counts a try to accept a connection that the system had no descriptor or
+// memory for.
+func (e *Engine) NotAccepted() { e.metrics.notAccepted.Add(1) }
+
 // Reserve takes places for n sequences whose prompts have about tokens tokens,
 // or refuses at once: ErrOverloaded, ErrDraining. Any goroutine.
 func (e *Engine) Reserve(n, tokens int) (*Places, error) {

@@ -70,6 +70,7 @@ type engineMetrics struct {
 	ended                                            [waybill.Error + 1]atomic.Int64
 	writerWait, writerWrite                          mailbox.Hist
 	received, invalid, unreadable, refused, admitted atomic.Int64
+	notAccepted                                      atomic.Int64
 }
 
 // maker registers series with the labels that all of them carry.
@@ -165,6 +166,7 @@ func (m *engineMetrics) registerTokens(k maker, maxLen int) {
 	k.total("waybill:requests_received_total", "Sequences asked for by complete requests.", &m.received)
 	k.total("waybill:requests_invalid_total", "Sequences of requests answered with a 4xx for what they say.", &m.invalid)
 	k.total("waybill:requests_unreadable_total", "Requests cut off, too large, too slow or malformed before they could be decoded.", &m.unreadable)
+	k.total("waybill:accepts_without_room_total", "Tries to accept a connection that failed for want of descriptors or memory; each is repeated after 20 ms.", &m.notAccepted)
 	k.total("waybill:requests_refused_total", "Sequences refused because the server was full or draining.", &m.refused)
 	k.total("waybill:requests_admitted_total", "Sequences accepted.", &m.admitted)
 }

@@ -3,8 +3,11 @@ package httpapi
 import (
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -161,6 +164,36 @@ func TestCrowdsThatGoAwayLeaveNothing(t *testing.T) {
 	p.sleep.Store(0)
 	if got := s.post("/v1/completions", short).answer().Choices[0].content(); got != want {
 		t.Errorf("the next answer is %q, want %q", got, want)
+	}
+}
+
+// crowdedListener has no descriptor for the first connections that it is asked for.
+type crowdedListener struct {
+	net.Listener
+	left []error
+}
+
+func (l *crowdedListener) Accept() (net.Conn, error) {
+	if len(l.left) == 0 {
+		return l.Listener.Accept()
+	}
+	err := l.left[0]
+	l.left = l.left[1:]
+	return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: os.NewSyscallError("accept4", err)}
+}
+
+// A process without descriptors or memory for one more connection serves those that
+// it has, and takes the next when it can.
+func TestServiceOutlivesAWantOfDescriptors(t *testing.T) {
+	want := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
+	s := startServer(t, func(u *setup) {
+		u.listen = func(l net.Listener) net.Listener { return &crowdedListener{l, want} }
+	})
+	if r := s.get("/health"); r.status != 200 {
+		t.Errorf("/health is %d, want 200", r.status)
+	}
+	if n := s.metric("waybill:accepts_without_room_total"); n != float64(len(want)) {
+		t.Errorf("%v connections without room are counted, want %d", n, len(want))
 	}
 }
 

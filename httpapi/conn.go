@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"errors"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"waybill/actors"
@@ -161,13 +163,25 @@ type listener struct {
 	server *Server
 }
 
-// Accept returns the next connection, watched for hang-ups.
+// acceptPause is how long Accept waits before it asks again for a connection that
+// the system had no room for: long enough to cost nothing, short for who waits in the
+// kernel's queue.
+const acceptPause = 20 * time.Millisecond
+
+// Accept returns the next connection, watched for hang-ups. Without a descriptor or
+// memory for one more it waits until others have ended: an error would end the
+// service of all.
 func (l *listener) Accept() (net.Conn, error) {
+	s := l.server
 	nc, err := l.Listener.Accept()
+	for noRoom(err) {
+		s.cfg.Engine.NotAccepted()
+		time.Sleep(acceptPause)
+		nc, err = l.Listener.Accept()
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := l.server
 	c := &conn{
 		Conn: nc, engine: s.cfg.Engine, watcher: s.watcher, id: s.lastConn.Add(1),
 		inbound: &s.inbound, deadline: s.cfg.WriteDeadline, timeout: s.cfg.ReadTimeout, kernelNs: -1, fresh: true,
@@ -179,4 +193,10 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	s.watcher.add(c, under)
 	return c, nil
+}
+
+// noRoom reports whether a connection could not be accepted for want of what other
+// connections give back.
+func noRoom(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
