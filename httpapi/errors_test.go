@@ -249,3 +249,26 @@ func TestAnOverlongPromptIsNotTokenizedToItsEnd(t *testing.T) {
 		t.Errorf("refused after %v; tokenizing all of it takes %v", took, d)
 	}
 }
+
+// An error about a request that cannot be read does not repeat what it held, be it in
+// a header that is wrong, in a line that is none, or behind either.
+func TestUnreadableRequestsAreNotQuoted(t *testing.T) {
+	s := startServer(t)
+	for _, text := range []string{
+		"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\x01\r\n\r\n",
+		"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \"quo\\\"ted\" s3cret\x01\r\n\r\n",
+		"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization Bearer s3cret\r\n\r\n",
+		"GET /v1/models HTTP/1.1\r\nHost: x\r\nBearer s3cret : x\r\n\r\n",
+		"GET /v1/models?key=s3cret\r\n\r\n",
+		"GET v1/models?key=s3cret HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v1/models HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: s3cret\r\n\r\n",
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.TrimSuffix(chunkedBody(short), "\r\n") + "Authorization: s3cret\x01\r\n\r\n",
+	} {
+		c := s.dial()
+		c.send(text)
+		r := c.must()
+		if e := r.failure(400); strings.Contains(r.text(), "s3cret") || !strings.HasPrefix(e.Error.Message, "the request could not be read: ") {
+			t.Errorf("%q gets %s", text, r.text())
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -26,6 +28,10 @@ func TestNearMissesAreNotRedirected(t *testing.T) {
 		res, err := client.Get("http://" + s.addr + path)
 		if err != nil {
 			t.Fatal(err)
+		}
+		// What was asked for is named as it was sent, be it taken for a path or a model.
+		if body, _ := io.ReadAll(res.Body); !strings.Contains(string(body), strings.TrimPrefix(path, "/v1/models/")) {
+			t.Errorf("GET %s: %s, want what was asked for as it was sent", path, body)
 		}
 		res.Body.Close()
 		if res.StatusCode != 404 || res.Header.Get("Location") != "" {

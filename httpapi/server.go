@@ -10,6 +10,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -120,7 +121,8 @@ func New(cfg Config) (*Server, error) {
 	get("/metrics", metrics)
 	s.routeConsole(r)
 	r.NotFound = func(ctx *fasthttp.RequestCtx) {
-		s.writeError(ctx, &apiError{status: 404, message: "no such path: " + string(ctx.Path())})
+		// As it was sent, which is what is looked up: Path has "//" and ".." taken out.
+		s.writeError(ctx, &apiError{status: 404, message: "no such path: " + string(ctx.URI().PathOriginal())})
 	}
 	r.MethodNotAllowed = func(ctx *fasthttp.RequestCtx) {
 		s.writeError(ctx, &apiError{status: 405, message: "method " + string(ctx.Method()) + " is not allowed for " + string(ctx.Path())})
@@ -139,7 +141,7 @@ func New(cfg Config) (*Server, error) {
 		DisablePreParseMultipartForm: true,
 		CloseOnShutdown:              true,
 		Logger:                       quietLogger{},
-		SecureErrorLogMessage:        true, // errors reach clients: no header values in them
+		SecureErrorLogMessage:        true, // errors reach clients: fewer header values in them
 		ConnState:                    connState,
 	}
 	return s, nil
@@ -260,9 +262,15 @@ func (s *Server) fault(point string) {
 	}
 }
 
-// handleProtocolError answers requests that fasthttp could not read.
+// quoted matches what an error of fasthttp quotes: a header's value, or the start of
+// the request with all that was read of it.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// handleProtocolError answers requests that fasthttp could not read. Answers get
+// into logs of clients and proxies, so what was sent, which may be a key, is not in
+// them.
 func (s *Server) handleProtocolError(ctx *fasthttp.RequestCtx, err error) {
-	e := &apiError{status: 400, message: "the request could not be read: " + err.Error()}
+	e := &apiError{status: 400, message: "the request could not be read: " + quoted.ReplaceAllString(err.Error(), `"…"`)}
 	var small *fasthttp.ErrSmallBuffer
 	var ne net.Error
 	switch {
