@@ -338,6 +338,33 @@ func TestPenaltiesActAsVLLMs(t *testing.T) {
 	}
 }
 
+// A penalty at the end of its range neither bans a token that is allowed nor allows
+// one that is banned.
+func TestExtremePenaltiesLeaveWhatIsAllowed(t *testing.T) {
+	for _, temperature := range []float64{0, 0.5, 1} {
+		for _, c := range []struct {
+			penalty float64
+			allowed []int32
+			row     []float32
+			want    []int32
+		}{
+			{math.MaxFloat32, []int32{1}, []float32{3, -90, 5}, []int32{1}},
+			{math.MaxFloat32, []int32{0, 1}, []float32{-3, -90, 5}, []int32{0, 1}},
+			{math.SmallestNonzeroFloat32, []int32{0, 1}, []float32{-3, 90, 5}, []int32{1}},
+			{math.SmallestNonzeroFloat32, []int32{0, 1}, []float32{3, 90, 5}, []int32{0, 1}},
+			{math.SmallestNonzeroFloat32, []int32{1}, []float32{3, -90, 5}, []int32{1}},
+		} {
+			p := params(t, len(c.row), func(o *Options) {
+				o.Temperature, o.RepetitionPenalty, o.AllowedIDs, o.FrequencyPenalty = temperature, c.penalty, c.allowed, 2
+			})
+			r, err := NewSampler(len(c.row)).Sample(slices.Clone(c.row), p, after(p, []int32{0, 1, 2}, []int32{1, 1}))
+			if err != nil || !slices.Contains(c.want, r.Token) {
+				t.Errorf("temperature %v, penalty %v, allowed %v of %v: got %d, %v, want one of %d", temperature, c.penalty, c.allowed, c.row, r.Token, err, c.want)
+			}
+		}
+	}
+}
+
 func TestMinTokensBansStopsUntilReached(t *testing.T) {
 	row := []float32{1, 9, 8, 0}
 	p := params(t, len(row), func(o *Options) { o.Temperature, o.MinTokens, o.StopIDs = 0, 2, []int32{1, 2} })

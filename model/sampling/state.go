@@ -102,7 +102,8 @@ func applyMask(row []float32, mask []uint64) {
 }
 
 // penalize applies repetition over prompt and output, then frequency and
-// presence over the output.
+// presence over the output. What would be infinite is the largest number instead: a
+// token that may be chosen must not look like one that is banned.
 func (p *Params) penalize(row []float32, s *State) {
 	repetition := float32(p.o.RepetitionPenalty)
 	frequency, presence := float32(p.o.FrequencyPenalty), float32(p.o.PresencePenalty)
@@ -111,6 +112,9 @@ func (p *Params) penalize(row []float32, s *State) {
 			continue // a prompt may hold ids that the head has no row for
 		}
 		x := row[t.ID]
+		if x == banned {
+			continue
+		}
 		if x > 0 {
 			x /= repetition
 		} else {
@@ -119,6 +123,6 @@ func (p *Params) penalize(row []float32, s *State) {
 		if t.Count > 0 {
 			x -= frequency*float32(t.Count) + presence
 		}
-		row[t.ID] = x
+		row[t.ID] = min(max(x, -math.MaxFloat32), math.MaxFloat32)
 	}
 }
