@@ -240,6 +240,7 @@ func TestNumbersAtTheEndsOfTheirRanges(t *testing.T) {
 	for _, fields := range []string{
 		`"repetition_penalty":3.4e38,"temperature":1,"seed":-9223372036854775808`, `"repetition_penalty":1.5e-45,"temperature":1,"seed":1`, `"repetition_penalty":1.5e-45,"temperature":0`,
 		`"repetition_penalty":3.4e38,"temperature":2,"frequency_penalty":2,"presence_penalty":2,"logit_bias":{"5":-100}`,
+		`"repetition_penalty":3.4e38,"temperature":1,"allowed_token_ids":[5],"logit_bias":{"5":-100}`,
 	} {
 		wg.Go(func() {
 			a := post(`"max_tokens":6,` + fields)
@@ -269,6 +270,12 @@ func TestErrorsSayWhatWasFound(t *testing.T) {
 		{"/tokenize", "{\"prompt\":\"a\xc3\"}", "invalid UTF-8"},
 		{"/v1/completions", `{"prompt":"\ud800"}`, "surrogate"},
 		{"/v1/completions", `{"prompt":"a"} {}`, "after top-level value"},
+		{"/v1/chat/completions", `{"messages":"hi"}`, "not a string"},
+		{"/v1/chat/completions", `{"messages":{}}`, "not an object"},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"a"},"hi"]}`, "messages[1] must be an object with role and content, not a string"},
+		{"/v1/chat/completions", `{"messages":[null]}`, "messages[0] must be an object with role and content, not null"},
+		{"/v1/chat/completions", `{"messages":[{"role":5,"content":"a"}]}`, "messages[0]: role must be a string"},
+		{"/tokenize", `{"messages":[{"role":"user","content":"a"}],"tools":[{}]}`, "tools is not supported"},
 	} {
 		r := s.post(c.path, c.body)
 		if e := r.failure(400); !strings.Contains(e.Error.Message, c.want) {

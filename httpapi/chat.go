@@ -112,8 +112,11 @@ func checkMessages(raw json.RawMessage) *apiError {
 	n := 0
 	err := eachElement(raw, maxMessages, func(v jsontext.Value) error {
 		var m message
-		if err := json.Unmarshal(v, &m); err != nil {
-			return err
+		if v.Kind() != '{' {
+			return badField("messages", "messages[%d] must be an object with role and content, not %s", n, found(v.Kind()))
+		}
+		if json.Unmarshal(v, &m) != nil { // the role is all that may have a wrong type
+			return badField("messages", "messages[%d]: role must be a string", n)
 		}
 		if m.Role == nil || *m.Role == "" {
 			return badField("messages", "messages[%d] has no role", n)
@@ -131,7 +134,7 @@ func checkMessages(raw json.RawMessage) *apiError {
 	case errors.As(err, &own):
 		return own
 	case err != nil:
-		return badField("messages", "messages must be a list of objects with role and content: %v", err)
+		return badField("messages", "messages must be a list of objects with role and content, not %s", found(jsontext.Value(raw).Kind()))
 	case n == 0:
 		return badField("messages", "messages is empty")
 	}

@@ -30,6 +30,10 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 		s.writeError(ctx, err)
 		return
 	}
+	if err := (&unsupported{Tools: b.Tools}).check(); err != nil {
+		s.writeError(ctx, err)
+		return
+	}
 	var text string
 	param := "prompt"
 	enc := actors.EncodeOptions{ParseSpecial: true}
