@@ -101,6 +101,7 @@ func TestStartUpErrorsAreOneClearLineAndStatus2(t *testing.T) {
 		{"too many sequences", nil, []string{tinyModel, "--max-num-seqs", "9223372036854775807"}, []string{"--max-num-seqs"}},
 		{"too many places", nil, []string{tinyModel, "--max-num-queued-reqs", "9223372036854775807"}, []string{"--max-num-queued-reqs"}},
 		{"too many threads", nil, []string{tinyModel, "--threads", "100000"}, []string{"--threads"}},
+		{"a model without a name", nil, []string{tinyModel, "--served-model-name", ",a"}, []string{"--served-model-name", "empty"}},
 		{"no such port", nil, []string{tinyModel, "--port", "99999"}, []string{"--port"}},
 		{"negative interval", nil, []string{tinyModel, "--sse-keep-alive-interval=-1"}, []string{"--sse-keep-alive-interval"}},
 		{"interval beyond an int", nil, []string{tinyModel, "--sse-keep-alive-interval=9223372036854775807"}, []string{"--sse-keep-alive-interval"}},

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -35,6 +37,9 @@ func (c *serveCmd) check() error {
 		if f.v < f.lo || f.v > f.top {
 			return fmt.Errorf("%s must be between %d and %d, got %d", f.flag, f.lo, f.top, f.v)
 		}
+	}
+	if slices.Contains(c.ServedModelName, "") {
+		return errors.New("--served-model-name holds an empty name")
 	}
 	if u := c.GPUMemoryUtilization; !(u > 0 && u <= 1) {
 		return fmt.Errorf("--gpu-memory-utilization must be above 0 and at most 1, got %g", u)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -54,6 +55,12 @@ func (c *serveCmd) observe(cfg *actors.Config, dump bool) (*observers, error) {
 		sdktrace.WithResource(resource.NewSchemaless(semconv.ServiceName("waybill"), semconv.ServiceVersion(version))),
 	)
 	cfg.Tracer = o.spans.Tracer("waybill")
+	// Without a handler the exporter would print lines of its own, in no format of ours.
+	log := cfg.Log
+	if log == nil {
+		log = slog.New(slog.NewTextHandler(o.lines, nil))
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
 	return o, nil
 }
 

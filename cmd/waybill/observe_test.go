@@ -162,3 +162,32 @@ func TestUnreachableCollectorHoldsNothing(t *testing.T) {
 		t.Errorf("it took %v", d)
 	}
 }
+
+// What goes wrong with a collector is a line of the log, in the log's format.
+func TestErrorsOfTracesAreLinesOfTheLog(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
+	defer srv.Close()
+	p := start(t, nil, "serve", tinyModel, "--port", "0", "--otlp-traces-endpoint", srv.URL+"/v1/traces", "--drain-grace", "0s", "--log-format", "json")
+	p.ready()
+	if a, err := p.post(context.Background(), "/v1/completions", "x", `{"prompt":"Hi","max_tokens":2}`); err != nil || a.status != 200 {
+		t.Fatalf("status %d, %v", a.status, err)
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // what is queued is sent before the end
+	if got := p.exit(); got != 0 {
+		t.Errorf("exit status %d", got)
+	}
+	told := false
+	for _, l := range strings.Split(strings.TrimSpace(p.log()), "\n") {
+		var v map[string]any
+		if strings.HasPrefix(l, "ready: ") {
+			continue
+		}
+		if err := json.Unmarshal([]byte(l), &v); err != nil {
+			t.Errorf("not JSON: %s", l)
+		}
+		told = told || v["msg"] == "traces" && v["error"] != nil
+	}
+	if !told {
+		t.Errorf("no line tells of the collector's refusal: %s", p.log())
+	}
+}
