@@ -131,6 +131,11 @@ func (a *intakeActor) open(j *intakeJob) *Failure {
 		text = ""
 		enc = EncodeOptions{}
 	}
+	// Megabytes without a border are one piece, which takes 30 times its bytes to merge
+	// and gives no token before its end.
+	if n := a.engine.cfg.MaxModelLen; a.engine.tok.MustExceed(text, n) {
+		return a.engine.tooLong("the prompt has at least %d tokens", n+1)
+	}
 	j.enc = a.engine.tok.Begin(text, enc)
 	return nil
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -248,6 +249,31 @@ func TestAnOverlongPromptIsNotTokenizedToItsEnd(t *testing.T) {
 	if took > d+50*time.Millisecond {
 		t.Errorf("refused after %v; tokenizing all of it takes %v", took, d)
 	}
+}
+
+// A prompt of one endless word is refused by its length: to merge it would take
+// seconds and hundreds of megabytes before there is a token to count.
+func TestAnEndlessWordIsRefusedByItsLength(t *testing.T) {
+	s := startServer(t)
+	text := strings.Repeat("a", 16<<20)
+	var before, after runtime.MemStats
+	for _, c := range []struct{ path, body string }{
+		{"/v1/completions", `{"prompt":"` + text + `"}`},
+		{"/v1/completions", `{"prompt":["b","` + text + `"]}`},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"` + text + `"}]}`},
+	} {
+		runtime.ReadMemStats(&before)
+		r := s.post(c.path, c.body)
+		runtime.ReadMemStats(&after)
+		if e := r.failure(400); !strings.Contains(e.Error.Message, "the prompt has at least 1025 tokens") || e.Error.Code != "context_length_exceeded" {
+			t.Errorf("%s: %s", c.path, r.body)
+		}
+		// The test's own copies of the text are in it.
+		if took := after.TotalAlloc - before.TotalAlloc; took > 12*uint64(len(text)) {
+			t.Errorf("%s: refusing %d bytes took %d of memory", c.path, len(text), took)
+		}
+	}
+	s.quiet()
 }
 
 // An error about a request that cannot be read does not repeat what it held, be it in

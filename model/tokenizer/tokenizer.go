@@ -62,6 +62,7 @@ type Tokenizer struct {
 	text    string   // decoded bytes of all ids, one after the other
 	offsets []uint32 // text of id i: text[offsets[i]:offsets[i+1]]
 	flags   []uint8
+	longest int // bytes of the longest token
 
 	pieces      map[string]int32 // ordinary vocabulary by decoded bytes; no control or byte tokens
 	controls    map[string]int32 // control tokens by text
@@ -166,6 +167,7 @@ func build(tokens []token) (*Tokenizer, error) {
 	for _, tok := range tokens {
 		text.WriteString(tok.text)
 		t.offsets = append(t.offsets, uint32(text.Len()))
+		t.longest = max(t.longest, len(tok.text))
 	}
 	t.text = text.String()
 	for id, tok := range tokens {
