@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Record is what was seen of one request from outside. All times are of one
@@ -138,9 +140,20 @@ func (r *Record) finish() error {
 	return nil
 }
 
-// errorMessage returns the message of an error body of any of the known shapes,
-// or its beginning.
+// errorMessage returns the message of an error body, without the control characters
+// with which a server could drive the terminal.
 func errorMessage(body []byte) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return '·'
+		}
+		return r
+	}, rawMessage(body))
+}
+
+// rawMessage returns the message of an error body of any of the known shapes, or its
+// beginning.
+func rawMessage(body []byte) string {
 	var flat struct {
 		Message string          `json:"message"`
 		Detail  string          `json:"detail"`

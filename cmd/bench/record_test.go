@@ -84,3 +84,16 @@ func TestASingleTokenHasNoTPOT(t *testing.T) {
 		t.Error("there is a TPOT")
 	}
 }
+
+func TestErrorsOfTheServerCannotDriveTheTerminal(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"error":{"message":"full \u001b[2J\u0007"}}`: "full ·[2J·",
+		`{"error":"a\u202eb"}`:                         "a·b",
+		`{"detail":"é\n"}`:                             "é·",
+		"<html>\x1b]0;x\x07\r\n":                       "<html>·]0;x···",
+	} {
+		if got := errorMessage([]byte(body)); got != want {
+			t.Errorf("%q: %q, want %q", body, got, want)
+		}
+	}
+}
