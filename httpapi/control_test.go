@@ -3,7 +3,9 @@ package httpapi
 import (
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 )
 
 // into decodes a reply's body.
@@ -136,4 +138,34 @@ func TestUnreadableRequestsAreCountedApart(t *testing.T) {
 	if n := s.metric("waybill:requests_unreadable_total"); n != 2 {
 		t.Errorf("%v unreadable requests, want 2", n)
 	}
+}
+
+// However many clients send texts at once, no more are tokenized than the memory of
+// all cores allows; small ones do not wait.
+func TestTextsAreTokenizedInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{texts: make(chan struct{}, 2)}
+		var running, most, ended atomic.Int64
+		release := make(chan struct{})
+		const clients = 20
+		for range clients {
+			go func() {
+				defer s.inTurn(smallText)()
+				most.Store(max(most.Load(), running.Add(1)))
+				<-release
+				running.Add(-1)
+				ended.Add(1)
+			}()
+		}
+		synctest.Wait()
+		if n := running.Load(); n != 2 {
+			t.Errorf("%d texts at once, want 2", n)
+		}
+		s.inTurn(smallText - 1)()
+		close(release)
+		synctest.Wait()
+		if most.Load() > 2 || ended.Load() != clients {
+			t.Errorf("%d texts at once, want 2; %d of %d ended", most.Load(), ended.Load(), clients)
+		}
+	})
 }

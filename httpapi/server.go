@@ -11,6 +11,7 @@ import (
 	"errors"
 	"net"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,8 @@ type Server struct {
 	watcher *watcher
 	closing atomic.Bool // answers carry Connection: close
 	inbound inbound
-	large   sync.Mutex // held while a large text is tokenized
+	large   sync.Mutex    // held while a large text is tokenized
+	texts   chan struct{} // an element for each other text that is
 
 	mu        sync.Mutex
 	down      bool // Shutdown was called
@@ -97,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, readTimeout)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, idleTimeout)
 	cfg.WriteDeadline = cmp.Or(cfg.WriteDeadline, writeDeadline)
-	s := &Server{cfg: cfg, watcher: w, instance: newInstance()}
+	s := &Server{cfg: cfg, watcher: w, instance: newInstance(), texts: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	s.inbound.limit = maxInbound
 	metrics := fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(cfg.Engine.Gatherer(), promhttp.HandlerOpts{}))
 	r := router.New()

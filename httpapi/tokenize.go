@@ -64,7 +64,7 @@ func (s *Server) handleTokenize(ctx *fasthttp.RequestCtx) {
 		s.writeError(ctx, textTooLong(param))
 		return
 	}
-	defer s.oneLarge(len(text))()
+	defer s.inTurn(len(text))()
 	ids := s.cfg.Engine.Tokenize(text, enc)
 	// Written by hand: by way of a list of strings it takes several times as much.
 	out := make([]byte, 0, 64+8*len(ids))
@@ -114,7 +114,7 @@ func (s *Server) handleDetokenize(ctx *fasthttp.RequestCtx) {
 			return
 		}
 	}
-	defer s.oneLarge(n)()
+	defer s.inTurn(n)()
 	s.writeJSON(ctx, map[string]string{"prompt": s.cfg.Engine.Detokenize(b.Tokens, false)})
 }
 
@@ -126,11 +126,19 @@ func textTooLong(param string) *apiError {
 	return badField(param, "the text has more than %d bytes: send it in parts", maxTextBytes)
 }
 
-// oneLarge makes large texts wait for one another, and returns what ends that: each
-// takes some 100 MB for a moment.
-func (s *Server) oneLarge(n int) (done func()) {
-	if n < smallRequest/4 {
+// smallText is tokenized whatever others send: ordinary texts do not wait.
+const smallText = 4 << 10
+
+// inTurn makes texts wait for one another, and returns what ends a turn. Merging takes
+// some 30 bytes for each of the text: of large texts, 100 MB for a moment, there is one at
+// a time, and of others as many as there are cores, since more would be no faster.
+func (s *Server) inTurn(n int) (done func()) {
+	switch {
+	case n < smallText:
 		return func() {}
+	case n < smallRequest/4:
+		s.texts <- struct{}{}
+		return func() { <-s.texts }
 	}
 	s.large.Lock()
 	return s.large.Unlock
