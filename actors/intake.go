@@ -18,6 +18,8 @@ type intakeActor struct {
 	ref    *mailbox.Ref
 	load   atomic.Int64 // requests in hand or on the way
 	works  []*intakeJob // in order of their next slice
+	// large is the only job that may merge a piece which takes much memory, nil if none does.
+	large *intakeJob
 }
 
 // intakeJob is a request that Intake is working on.
@@ -46,6 +48,9 @@ func (a *intakeActor) Drained() {
 	// megabytes, long after their end.
 	last := len(a.works) - 1
 	copy(a.works, a.works[1:])
+	if done && a.large == j {
+		a.large = nil
+	}
 	if a.works[last] = j; done {
 		a.works[last] = nil
 		a.works = a.works[:last]
@@ -75,7 +80,13 @@ func (a *intakeActor) slice(j *intakeJob) (done bool) {
 				return true
 			}
 		}
-		for !j.enc.Advance(intakeUnits) {
+		for {
+			if !a.turn(j) {
+				return false
+			}
+			if j.enc.Advance(intakeUnits) {
+				break
+			}
 			// The rest of a prompt that is too long already is not worth its time.
 			if n := len(j.enc.IDs()); n > a.engine.cfg.MaxModelLen {
 				a.engine.refuse(j.req, a.engine.tooLong("the prompt has at least %d tokens", n))
@@ -97,6 +108,21 @@ func (a *intakeActor) slice(j *intakeJob) (done bool) {
 			return false
 		}
 	}
+}
+
+// turn reports whether j may go on with its text. One request at a time merges a piece
+// that takes much memory: a queue full of them, each with a part done, would take gigabytes.
+func (a *intakeActor) turn(j *intakeJob) bool {
+	switch {
+	case !j.enc.Large():
+		if a.large == j {
+			a.large = nil
+		}
+		return true
+	case a.large == nil:
+		a.large = j
+	}
+	return a.large == j
 }
 
 // over reports whether all sequences of the request have ended already.

@@ -94,6 +94,14 @@ func (e *Encoding) forget() {
 // IDs returns the ids; they are complete once Advance has returned true.
 func (e *Encoding) IDs() []int32 { return e.ids }
 
+// largePiece is the length in bytes from which a piece is worth waiting for others: merging it takes some 30 times
+// as much memory.
+const largePiece = 16 << 10
+
+// Large reports whether a piece of text without a border is being merged, or is next, that takes much memory until
+// it is done. Advance returns when it comes to one.
+func (e *Encoding) Large() bool { return e.stage == stageMerge && len(e.merge.piece) >= largePiece }
+
 // Advance works for up to units units of less than a microsecond each, and reports whether the ids are complete.
 // It overshoots by a step of at most some microseconds; growing the result may add a copy of it.
 func (e *Encoding) Advance(units int) (done bool) {
@@ -126,8 +134,12 @@ func (e *Encoding) step(ticks *int) {
 		e.pieces(ticks)
 	case stageMerge:
 		var done bool
+		large := e.Large()
 		if e.ids, done = e.merge.step(e.ids, ticks); done {
 			e.stage = stageSplit
+		}
+		if done && large {
+			e.merge.syms, e.merge.heap = paged[symbol]{}, paged[uint64]{}
 		}
 	}
 }
@@ -186,6 +198,10 @@ func (e *Encoding) pieces(ticks *int) {
 			continue
 		}
 		e.merge.begin(piece, len(e.ids))
+		if len(piece) >= largePiece {
+			e.stage, *ticks = stageMerge, 0
+			return
+		}
 		if e.ids, done = e.merge.step(e.ids, ticks); !done {
 			e.stage = stageMerge
 			return
