@@ -79,3 +79,27 @@ func TestLateCoversNineStepsInTen(t *testing.T) {
 		t.Errorf("%v are left off although no step is late", c.late)
 	}
 }
+
+// What steps are late by is left off chunks that streams wait for, up to a part of them, and off
+// no others.
+func TestLateIsLeftOffChunksBesideStreams(t *testing.T) {
+	c, err := New(Config{BlockSize: 16, NumBlocks: 16, MaxSeqs: 4, MaxBatchedTokens: 64, MaxModelLen: 128, PrefillChunk: 40 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planner{Core: c, plan: &Plan{}}
+	for late, off := range map[time.Duration]time.Duration{
+		0: 0, 6 * time.Millisecond: 6 * time.Millisecond, time.Second: 10 * time.Millisecond,
+	} {
+		c.cost.late = late
+		p.plan.DecodeRows, p.load = 1, load{}
+		p.load.decode(100)
+		if got, want := p.prefillLimit(), c.cost.predict(p.load)+40*time.Millisecond-off; got != want {
+			t.Errorf("late by %v: the step may take %v, want %v", late, got, want)
+		}
+		p.plan.DecodeRows, p.load = 0, load{}
+		if got := p.prefillLimit(); got != IdleChunk {
+			t.Errorf("late by %v: a step without streams may take %v, want %v", late, got, IdleChunk)
+		}
+	}
+}

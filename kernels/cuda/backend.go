@@ -210,7 +210,7 @@ func (b *Backend) Fills() bool { return true }
 // would wait for ever.
 func (b *Backend) enter() (leave func(), err error) {
 	if leave, err = b.attach(); err == nil {
-		b.giveUp()
+		b.GiveUp()
 	}
 	return leave, err
 }
@@ -283,7 +283,6 @@ func (b *Backend) launch(what string, fn cu.Function, grid [3]int, block, shared
 	if b.cut() {
 		s.Dependent = false
 	}
-	b.steps.uncut -= launchTime
 	b.fail(what, s.Launch(fn, b.stream, a))
 	b.settled(what)
 }

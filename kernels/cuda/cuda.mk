@@ -93,6 +93,7 @@ gpu-report: cuda-bundle ## Measure this machine's GPU: writes .artifacts/gpu-rep
 cuda-vet: cuda ## Vet and test what can be without a GPU.
 	$(CUDAENV) go vet -tags cuda ./...
 	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver ./kernels/cuda/telemetry
+	$(CUDAENV) go test -tags cuda -run '^TestHost' ./kernels/cuda
 	@$(call needs-no-driver,bin/waybill-cuda)
 
 # The dynamic symbols stay in a stripped binary. dlopen must be among those that are
@@ -118,6 +119,7 @@ cuda-check-built: $(CHECKFATBIN)
 	$(CUDAENV) go vet -tags cuda -overlay $(CHECKDIR)/overlay.json ./kernels/cuda/... ./model ./cmd/waybill
 	$(CUDAENV) go build -tags cuda -overlay $(CHECKDIR)/overlay.json -o $(CHECKDIR)/waybill-cuda ./cmd/waybill
 	$(CUDAENV) go test -tags cuda ./kernels/cuda/driver ./kernels/cuda/telemetry
+	$(CUDAENV) go test -tags cuda -overlay $(CHECKDIR)/overlay.json -run '^TestHost' ./kernels/cuda
 	@$(call needs-no-driver,$(CHECKDIR)/waybill-cuda)
 
 $(CHECKDIR)/%.fatbin: $(CUDASRC)/%.cu $(wildcard $(CUDASRC)/*.cuh)

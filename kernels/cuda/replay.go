@@ -108,16 +108,19 @@ func (b *Backend) capture(batch *kernels.Batch, forward kernels.Forward) ([]*dri
 	return graphs, err
 }
 
-// cut ends the first graph of a recording, if it takes long enough, and reports whether it
-// did.
-func (b *Backend) cut() bool {
+// cut counts a launch. Before it, it ends the first graph of a recording that takes long
+// enough, and reports whether it did.
+func (b *Backend) cut() (ended bool) {
 	s := &b.steps
-	if s.capture == nil || s.uncut > 0 {
+	if s.capture == nil {
 		return false
 	}
-	b.fail("record", s.capture.Cut())
-	s.uncut = never
-	return true
+	if ended = s.uncut <= 0; ended {
+		b.fail("record", s.capture.Cut())
+		s.uncut = never
+	}
+	s.uncut -= launchTime
+	return ended
 }
 
 // reads counts the time for a product's weight.
@@ -151,19 +154,9 @@ func (b *Backend) QueueAhead() {
 	}
 }
 
-// GiveUp lets what QueueAhead queued end.
+// GiveUp lets the graph that is queued ahead, if one is, run as a step whose rows store
+// nothing. Its number is used up: the device may read its half of the tables for a while.
 func (b *Backend) GiveUp() {
-	if b.steps.ahead == nil {
-		return
-	}
-	if leave, err := b.enter(); err == nil {
-		leave()
-	}
-}
-
-// giveUp lets the graph that is queued ahead run as a step whose rows store nothing. Its
-// number is used up: the device may read its half of the tables for a while.
-func (b *Backend) giveUp() {
 	s, t := &b.steps, &b.tables
 	if s.ahead == nil {
 		return

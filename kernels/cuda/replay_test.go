@@ -14,7 +14,7 @@ import (
 
 // A process that decodes steps of a millisecond has used all numbers after 25 days. The next one is then the smallest,
 // not one that was used long ago: tables that were prepared, and what is queued ahead, are of the number that follows.
-func TestNumbersOfStepsWrapAround(t *testing.T) {
+func TestHostNumbersOfStepsWrapAround(t *testing.T) {
 	for _, c := range []struct{ number, gaveUp, want int32 }{
 		{0, 0, 1},
 		{7, 3, 8},
@@ -34,7 +34,7 @@ func TestNumbersOfStepsWrapAround(t *testing.T) {
 
 // A step behind one that was given up runs later than it was launched: were that taken for its length, the next one would
 // end before anything is queued behind it.
-func TestWhatWasGivenUpIsNotTakenForLength(t *testing.T) {
+func TestHostGivenUpIsNotTakenForLength(t *testing.T) {
 	for _, c := range []struct {
 		gaveUp  int32
 		measure bool
@@ -118,7 +118,7 @@ func (a *aheadBench) finish(meanwhile func()) {
 	}
 }
 
-func TestPreparedStepsGoOnWhenNumbersWrapAround(t *testing.T) {
+func TestStepsGoOnWhenNumbersWrapAround(t *testing.T) {
 	a := newAheadBench(t)
 	for _, gaveUp := range []int32{0, 1} { // either half of the tables would be the wrong one
 		a.b.steps.number, a.b.steps.gaveUp = math.MaxInt32-4, gaveUp
@@ -139,7 +139,7 @@ func TestPreparedStepsGoOnWhenNumbersWrapAround(t *testing.T) {
 	}
 }
 
-// hostBench is what Prepare and giveUp need of a backend: they call no driver.
+// hostBench is what Prepare and GiveUp need of a backend: they call no driver.
 func hostBench(rows int) *Backend {
 	b := &Backend{}
 	for i := range b.tables.halves {
@@ -163,7 +163,7 @@ func longRows(n int) *kernels.Batch {
 
 // The number and the half of a beginning that was given up are not used again in the step that runs, nor the half in
 // the next.
-func TestNothingIsPreparedOverWhatWasGivenUp(t *testing.T) {
+func TestHostPreparesNothingOverWhatWasGivenUp(t *testing.T) {
 	b := hostBench(4)
 	s := &b.steps
 	s.number = 6
@@ -171,7 +171,7 @@ func TestNothingIsPreparedOverWhatWasGivenUp(t *testing.T) {
 		t.Fatal("the step is not prepared")
 	}
 	s.ahead, s.aheadOf = s.ready, s.number+1 // as QueueAhead does
-	b.giveUp()
+	b.GiveUp()
 	if b.Prepare(longRows(3)) {
 		t.Error("a step was prepared where one was given up")
 	}
@@ -188,7 +188,7 @@ func TestNothingIsPreparedOverWhatWasGivenUp(t *testing.T) {
 }
 
 // Rows of a beginning that is given up store nothing and look at nothing, and what else is in its tables stays whole.
-func TestWhatIsGivenUpStoresNothing(t *testing.T) {
+func TestHostGivenUpStoresNothing(t *testing.T) {
 	b := hostBench(4)
 	s, h := &b.steps, &b.tables
 	s.number = 6
@@ -201,7 +201,7 @@ func TestWhatIsGivenUpStoresNothing(t *testing.T) {
 	h.turn(s.number)
 	h.layout(tableShape{tokens: 9, seqs: 1, logits: 1})
 	other := append([]int32(nil), h.host...)
-	b.giveUp()
+	b.GiveUp()
 	h.turn(7)
 	h.layout(recording{rows: 4}.shape())
 	for i := range 4 {
@@ -221,7 +221,7 @@ func TestWhatIsGivenUpStoresNothing(t *testing.T) {
 }
 
 // What is given up reads its half of the tables in its own time, so ops outside of steps write the other.
-func TestOpsOutsideOfStepsLeaveTablesThatWereGivenUp(t *testing.T) {
+func TestStepsGivenUpAreLeftAloneByOps(t *testing.T) {
 	a := newAheadBench(t)
 	tried := 0
 	for range 100 {

@@ -167,8 +167,8 @@ func (b *Backend) queue(batch *kernels.Batch, forward kernels.Forward) {
 	s := &b.steps
 	key, ok := s.keyOf(batch, len(b.draws.rows) > 0)
 	if s.ahead != nil && (!ok || s.ahead.key != key) {
-		b.giveUp()
-		s.number++
+		b.GiveUp()
+		s.advance()
 	}
 	if !ok {
 		b.batch = batch
@@ -201,7 +201,7 @@ func (b *Backend) queue(batch *kernels.Batch, forward kernels.Forward) {
 // abandon gives a step up that could not be queued whole, waits for the part that was,
 // and returns its error. An error of the device is the graver one.
 func (b *Backend) abandon() error {
-	b.giveUp()
+	b.GiveUp()
 	err := b.err
 	b.err, b.batch = nil, nil
 	b.steps.product.waiting, b.steps.turn.waiting = false, false

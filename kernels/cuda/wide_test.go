@@ -283,8 +283,8 @@ func (c *wideCase) checkSquares(t *testing.T, got wideResult) {
 	}
 }
 
-// TestWideShapes looks at how products of the shapes that count, and of small ones, are shared out.
-func TestWideShapes(t *testing.T) {
+// TestHostWideShapes looks at how products of the shapes that count, and of small ones, are shared out.
+func TestHostWideShapes(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		rows, n, k    int
@@ -307,9 +307,9 @@ func TestWideShapes(t *testing.T) {
 	}
 }
 
-// TestWideShapesOfModels looks at every product that src/wide.cu takes of the models that this program is for: what a
+// TestHostWideShapesOfModels looks at every product that src/wide.cu takes of the models that this program is for: what a
 // block holds must fit, and each must have something of k.
-func TestWideShapesOfModels(t *testing.T) {
+func TestHostWideShapesOfModels(t *testing.T) {
 	const (
 		mostShared = 227 << 10                                                // of a block
 		static     = 4*maxWideRows + 4*4*maxWideRows + 8*(2*wideMostStages+1) // of src/wide.cu
