@@ -28,7 +28,7 @@ type Executor interface {
 	Wait(results []sched.Result, extras []*tokenExtras, meanwhile kernels.Meanwhile) error
 	// Idle returns, after Wait, how long the device rested between the last two steps by
 	// its own clock, and what the host took of that from seeing the tokens to the return of
-	// the launch; negative: unknown.
+	// the launch, or to letting go on what the device held back; negative: unknown.
 	Idle() (device, host time.Duration)
 	// Close gives the KV memory back.
 	Close() error

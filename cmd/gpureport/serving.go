@@ -30,7 +30,8 @@ type Gap struct {
 	P99        float64 `json:"p99_us"`
 	Mean       float64 `json:"mean_us"`
 	// Host is what the host took of it, from seeing the tokens to the return of the call that
-	// launched the next step; 0: no such step was replayed.
+	// launched the next step, or to letting it go on if it was queued ahead; 0: no such step
+	// was replayed.
 	Host    float64 `json:"host_p50_us"`
 	HostP99 float64 `json:"host_p99_us"`
 }
